@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use bellwether_bench::comparison::{Bound, Comparison, Figure, Goal, Who};
 use bellwether_bench::load::population::{self, Population};
-use bellwether_bench::load::{Load, Outcome, Work};
+use bellwether_bench::load::{Load, LoadOutcome, Work};
 use bellwether_bench::measure::awake::Awake;
 use bellwether_bench::measure::floor;
 use bellwether_bench::server_process::{Kind, ServerProcess};
@@ -146,7 +146,7 @@ impl Round {
         work: Work,
         connections: usize,
         depth: usize,
-    ) -> Result<Outcome> {
+    ) -> Result<LoadOutcome> {
         self.load(server, work, connections, depth)?.run()
     }
 
@@ -433,11 +433,11 @@ fn fill(address: &str, parent: &str, children: usize) -> Result<()> {
     Ok(())
 }
 
-fn p50(outcome: &Outcome) -> f64 {
+fn p50(outcome: &LoadOutcome) -> f64 {
     outcome.latencies.quantile_us(0.5)
 }
 
-fn p99(outcome: &Outcome) -> f64 {
+fn p99(outcome: &LoadOutcome) -> f64 {
     outcome.latencies.quantile_us(0.99)
 }
 

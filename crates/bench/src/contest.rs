@@ -13,7 +13,7 @@ use crate::comparison::Bound;
 use crate::measure::figures::Figures;
 use crate::measure::machine::machine;
 use crate::measure::packets::Packets;
-use crate::peer::{Outcome, Peer, Task};
+use crate::peer::{Peer, PeerOutcome, Task};
 use crate::server_process::{Kind, ServerProcess};
 
 /// The time to open sessions and enter the line: counting begins when all contenders are there.
@@ -141,7 +141,7 @@ pub struct Workload {
     /// The number of contenders.
     pub contenders: usize,
     /// The counted unit.
-    pub count: fn(&Outcome) -> u64,
+    pub count: fn(&PeerOutcome) -> u64,
     /// The participants.
     pub candidates: &'static [Candidate],
     /// The most rounds: some workloads take long.

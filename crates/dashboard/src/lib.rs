@@ -23,6 +23,7 @@
 mod http;
 pub mod json;
 mod live;
+mod tls;
 
 use std::fmt;
 use std::io;
@@ -34,6 +35,7 @@ use tokio::net::TcpListener;
 
 pub use http::probes;
 pub use live::Member;
+pub use tls::TlsAccept;
 
 /// Minimum length of a token, against guessing.
 pub const TOKEN_CHARS_MIN: usize = 16;
@@ -62,6 +64,7 @@ pub struct Dashboard {
     metrics: Option<Metrics>,
     backup: Option<WriteBackup>,
     ready: Option<Ready>,
+    tls: Option<TlsAccept>,
 }
 
 impl Dashboard {
@@ -79,6 +82,7 @@ impl Dashboard {
             metrics: None,
             backup: None,
             ready: None,
+            tls: None,
         }
     }
 
@@ -152,6 +156,13 @@ impl Dashboard {
         F: Future<Output = Result<(), String>> + Send + 'static,
     {
         self.ready = Some(Arc::new(move || Box::pin(ready())));
+        self
+    }
+
+    /// Speaks TLS on all connections. A request without TLS is refused with an explanation.
+    #[must_use]
+    pub fn tls(mut self, tls: TlsAccept) -> Self {
+        self.tls = Some(tls);
         self
     }
 

@@ -37,6 +37,7 @@ mod priority;
 mod publish;
 mod server;
 mod session;
+mod slow_requests;
 mod stats;
 mod storage;
 mod tls;
@@ -54,7 +55,7 @@ pub use descriptors::raise_descriptor_limit;
 pub use server::simulated as simulation;
 pub use server::{Hooks, Inside, Monitor, NotReady, Server, ServerBuilder, StartError};
 pub use storage::{Backup, BackupError, MemoryStore, RecoveryError, Restored, restore};
-pub use tls::TlsError;
+pub use tls::{PageTls, TlsError};
 
 /// Apache's data files, for tools that read them and tests that corrupt them.
 pub mod files {

@@ -90,10 +90,10 @@ impl ServerStats {
         self.latency.reset();
     }
 
-    /// Counts the reply to a request received at `received`.
-    pub(crate) fn answered(&self, received: Instant) {
+    /// Counts the reply to a request that took this long.
+    pub(crate) fn answered(&self, took: Duration) {
         self.sent.fetch_add(1, Relaxed);
-        self.latency.add(elapsed_ms(received));
+        self.latency.add(in_ms(took));
     }
 }
 
@@ -167,14 +167,14 @@ impl PeerStats {
         }
     }
 
-    /// Counts the reply to a request received at `received`; the reply is an error unless `is_ok`.
+    /// Counts the reply to a request received at `received`, and returns how long it took; the reply is an error unless `is_ok`.
     pub(crate) fn answered(
         &self,
         op: Option<Op>,
         xid: i32,
         received: Instant,
         (zxid, is_ok): (i64, bool),
-    ) {
+    ) -> Duration {
         let took = received.elapsed();
         self.meters.answered(op, took, is_ok);
         let ms = in_ms(took);
@@ -190,6 +190,7 @@ impl PeerStats {
         }
         self.last_response_ms
             .store(crate::clock::wall_ms(), Relaxed);
+        took
     }
 
     pub(crate) fn reset(&self) {
@@ -202,10 +203,6 @@ impl PeerStats {
         self.last_zxid.store(-1, Relaxed);
         self.last_response_ms.store(0, Relaxed);
     }
-}
-
-fn elapsed_ms(since: Instant) -> u64 {
-    in_ms(since.elapsed())
 }
 
 /// Like `as_millis`, without its 128-bit arithmetic.

@@ -122,7 +122,7 @@ impl fmt::Display for Fault {
 }
 
 /// A kind of fault in [`Weather`].
-struct Kind {
+struct FaultKind {
     /// How often it is drawn, compared with the others of a run.
     weight: u32,
     /// Whether it needs more than one server.
@@ -141,8 +141,8 @@ struct Drawn {
 }
 
 /// A kind of fault that a single server can have too.
-const fn any(weight: u32, make: fn(Drawn) -> Fault) -> Kind {
-    Kind {
+const fn any(weight: u32, make: fn(Drawn) -> Fault) -> FaultKind {
+    FaultKind {
         weight,
         needs_ensemble: false,
         make,
@@ -150,8 +150,8 @@ const fn any(weight: u32, make: fn(Drawn) -> Fault) -> Kind {
 }
 
 /// A kind of fault that only an ensemble has.
-const fn ensemble(weight: u32, make: fn(Drawn) -> Fault) -> Kind {
-    Kind {
+const fn ensemble(weight: u32, make: fn(Drawn) -> Fault) -> FaultKind {
+    FaultKind {
         weight,
         needs_ensemble: true,
         make,
@@ -159,7 +159,7 @@ const fn ensemble(weight: u32, make: fn(Drawn) -> Fault) -> Kind {
 }
 
 /// All kinds, but for those of disks.
-const KINDS: [Kind; 17] = [
+const KINDS: [FaultKind; 17] = [
     any(2, |it| Fault::Cut {
         worker: it.worker,
         server_hears: it.server_hears,

@@ -42,7 +42,7 @@ pub static ALL: &[(&str, Runner)] = &[
     row::<tasks::Chores>(),
     row::<fenced::UnderLock>(),
     row::<fenced::UnderClaim>(),
-    row::<counter::Sum>(),
+    row::<counter::CounterSum>(),
     row::<group::Members>(),
     row::<config::Values>(),
     row::<folder::Pairs>(),

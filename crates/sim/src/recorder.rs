@@ -9,7 +9,7 @@ use crate::world::{Ms, Shared, Trace, in_history};
 
 /// What workers do, in order.
 #[derive(Debug, Default)]
-struct Notes {
+struct RunNotes {
     events: Vec<Event>,
     /// Holds that have begun and not ended, by worker and token.
     open: Vec<(usize, i64)>,
@@ -24,15 +24,15 @@ struct Notes {
 /// Records events in the order of time.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorder {
-    notes: Arc<Mutex<Notes>>,
+    notes: Arc<Mutex<RunNotes>>,
     shared: Shared,
 }
 
 impl Recorder {
     pub(crate) fn new(shared: Shared, workers: usize) -> Self {
-        let notes = Notes {
+        let notes = RunNotes {
             rounds: vec![(0, 0); workers],
-            ..Notes::default()
+            ..RunNotes::default()
         };
         Self {
             notes: Arc::new(Mutex::new(notes)),
@@ -40,7 +40,7 @@ impl Recorder {
         }
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Notes) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut RunNotes) -> T) -> T {
         act(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -47,26 +47,26 @@ pub(crate) struct Census {
 /// The servers of a run, of one kind or the other.
 #[derive(Debug)]
 pub(crate) struct AnyServers {
-    kind: Kind,
+    kind: ServersKind,
     has_begun: bool,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum ServersKind {
     Ensemble(Box<Ensemble>),
     Embedded(Box<Embedded>),
 }
 
 impl AnyServers {
     pub(crate) fn ensemble(ensemble: Ensemble) -> Self {
-        Self::new(Kind::Ensemble(Box::new(ensemble)))
+        Self::new(ServersKind::Ensemble(Box::new(ensemble)))
     }
 
     pub(crate) fn embedded(embedded: Embedded) -> Self {
-        Self::new(Kind::Embedded(Box::new(embedded)))
+        Self::new(ServersKind::Embedded(Box::new(embedded)))
     }
 
-    fn new(kind: Kind) -> Self {
+    fn new(kind: ServersKind) -> Self {
         Self {
             kind,
             has_begun: false,
@@ -76,39 +76,39 @@ impl AnyServers {
     /// What is left on the servers.
     pub(crate) fn census(&self) -> Census {
         match &self.kind {
-            Kind::Ensemble(ensemble) => ensemble.census(),
-            Kind::Embedded(embedded) => embedded.census(),
+            ServersKind::Ensemble(ensemble) => ensemble.census(),
+            ServersKind::Embedded(embedded) => embedded.census(),
         }
     }
 
     /// What a server itself did wrong.
     pub(crate) fn wrong(&self) -> Option<String> {
         match &self.kind {
-            Kind::Ensemble(_) => None,
-            Kind::Embedded(embedded) => embedded.wrong(),
+            ServersKind::Ensemble(_) => None,
+            ServersKind::Embedded(embedded) => embedded.wrong(),
         }
     }
 
     /// A fault of a server. `short` is the session timeout that servers grant after [`Fault::ShortSessions`].
     pub(crate) fn suffer(&mut self, it: &mut Parts, fault: Fault, short: Ms) {
         match &mut self.kind {
-            Kind::Ensemble(ensemble) => ensemble.suffer(it, fault, short),
-            Kind::Embedded(embedded) => embedded.suffer(it, fault, short),
+            ServersKind::Ensemble(ensemble) => ensemble.suffer(it, fault, short),
+            ServersKind::Embedded(embedded) => embedded.suffer(it, fault, short),
         }
     }
 
     /// Ends all faults.
     pub(crate) fn calm(&mut self, it: &mut Parts) {
         match &mut self.kind {
-            Kind::Ensemble(ensemble) => ensemble.calm(it),
-            Kind::Embedded(embedded) => embedded.calm(it),
+            ServersKind::Ensemble(ensemble) => ensemble.calm(it),
+            ServersKind::Embedded(embedded) => embedded.calm(it),
         }
     }
 
     fn kind(&mut self) -> &mut dyn Serve {
         match &mut self.kind {
-            Kind::Ensemble(ensemble) => &mut **ensemble,
-            Kind::Embedded(embedded) => &mut **embedded,
+            ServersKind::Ensemble(ensemble) => &mut **ensemble,
+            ServersKind::Embedded(embedded) => &mut **embedded,
         }
     }
 }
@@ -146,8 +146,10 @@ pub(crate) fn happen(servers: &mut dyn Serve, it: &mut Parts, event: Event) {
             let Some(bytes) = it.net.arrived_up(conn) else {
                 return;
             };
-            it.trace.add(it.now, 3, conn ^ Trace::bytes(&bytes), || {
-                format!("{} bytes to the server on connection {conn}", bytes.len())
+            let sum = Trace::bytes(&bytes);
+            it.trace.add(it.now, 3, conn ^ sum, || {
+                let count = bytes.len();
+                format!("{count} bytes to the server on connection {conn}, sum {sum:x}")
             });
             if let Some(server) = it.net.conn(conn).map(|conn| conn.server) {
                 servers.receive(it, server, conn, &bytes);
@@ -155,8 +157,10 @@ pub(crate) fn happen(servers: &mut dyn Serve, it: &mut Parts, event: Event) {
         }
         Event::Down(conn) => {
             let bytes = it.net.arrive_down(conn).unwrap_or_default();
-            it.trace.add(it.now, 4, conn ^ Trace::bytes(&bytes), || {
-                format!("{} bytes to the process on connection {conn}", bytes.len())
+            let sum = Trace::bytes(&bytes);
+            it.trace.add(it.now, 4, conn ^ sum, || {
+                let count = bytes.len();
+                format!("{count} bytes to the process on connection {conn}, sum {sum:x}")
             });
         }
         Event::HangsUp(conn) => {

@@ -28,7 +28,7 @@ use crate::servers::{AnyServers, Ensemble, EnsembleSettings};
 use crate::stage::Stage;
 use crate::world::{Core, Executor, Net, OBSERVER, SimDial, Trace};
 
-use tape::{Step, Tap, Tape};
+use tape::{Tap, Tape, TapeStep};
 
 /// Rewrites the files instead of comparing them.
 const REWRITE: &str = "BELLWETHER_REWRITE_REQUESTS";
@@ -104,7 +104,7 @@ async fn pass(time: Duration) {
 }
 
 /// Plays a scenario on this many servers.
-fn play_on(members: usize, scenario: fn(Script) -> Scene) -> Vec<Step> {
+fn play_on(members: usize, scenario: fn(Script) -> Scene) -> Vec<TapeStep> {
     let runtime = runtime();
     let guard = runtime.enter();
     let net = Net::new(StdRng::seed_from_u64(0), 1..2);

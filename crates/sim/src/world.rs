@@ -66,7 +66,7 @@ pub(crate) struct Core {
     start: Instant,
     /// As [`Parts::now`].
     now: Cell<Ms>,
-    state: RefCell<State>,
+    state: RefCell<WorldState>,
     woken: Arc<Woken>,
     /// How often the present task has asked for the time in one poll.
     asked: Cell<u64>,
@@ -78,7 +78,7 @@ pub(crate) struct Core {
 /// How often a task may ask for the time in one poll. A task that asks more often never returns.
 const ASKED_MAX: u64 = 1_000_000;
 
-struct State {
+struct WorldState {
     processes: BTreeMap<Process, Host>,
     tasks: Tasks,
     /// Number of paused processes.
@@ -114,7 +114,7 @@ impl Core {
         let core = Rc::new(Self {
             start,
             now: Cell::new(0),
-            state: RefCell::new(State {
+            state: RefCell::new(WorldState {
                 processes: BTreeMap::new(),
                 tasks: Tasks::default(),
                 paused: 0,
@@ -283,7 +283,7 @@ impl Core {
     }
 }
 
-impl State {
+impl WorldState {
     fn is_dead(&self, process: Process) -> bool {
         let host = self.processes.get(&process);
         host.is_none_or(|host| host.is_dead)

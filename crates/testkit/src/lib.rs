@@ -33,7 +33,7 @@ pub use history::{History, Recorder, Terms, Violation};
 pub use model::Model;
 pub use proxy::{Cut, Direction, Fault, FaultProxy, SeenRequest};
 pub use raw::contents::{Content, Contents, read_contents};
-pub use raw::reply::{Body, Event, Frame, MultiResult, Reply};
+pub use raw::reply::{Body, Frame, MultiResult, Reply, WatchEvent};
 pub use raw::request::{Create, Request, WatchLists};
 pub use raw::{ConnectOptions, RawClient};
 pub use servers::apache::{Apache, Ensemble, SharedApache};

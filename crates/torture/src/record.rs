@@ -33,13 +33,13 @@ pub enum Did {
     /// An event of a hold or a process.
     Hold(What),
     /// An event of a queue.
-    Item(deliveries::Step),
+    Item(deliveries::DeliveryStep),
     /// An event of a counter.
     Count(Addition),
     /// An event of a barrier.
     Pass(Passage),
     /// An event of a double barrier.
-    Meet(rounds::Step),
+    Meet(rounds::RoundStep),
     /// An event of a transaction.
     #[expect(missing_docs, reason = "as in `transactions::Note`")]
     Transact {
@@ -48,9 +48,9 @@ pub enum Did {
         deed: Deed,
     },
     /// Of a value that is read and changed.
-    Register(registers::Step),
+    Register(registers::RegisterStep),
     /// Of a group.
-    Member(members::Step),
+    Member(members::MemberStep),
     /// Of a live copy.
     See(Sight),
 }
@@ -73,16 +73,16 @@ impl Record {
         matches!(
             self.did,
             Did::Hold(What::Granted { .. })
-                | Did::Item(deliveries::Step::Acked { .. })
+                | Did::Item(deliveries::DeliveryStep::Acked { .. })
                 | Did::Count(Addition::Added)
                 | Did::Pass(Passage::Shut | Passage::Passed)
-                | Did::Meet(rounds::Step::Left)
+                | Did::Meet(rounds::RoundStep::Left)
                 | Did::Transact {
                     deed: Deed::Told(_),
                     ..
                 }
-                | Did::Register(registers::Step::Changed { .. })
-                | Did::Member(members::Step::Found)
+                | Did::Register(registers::RegisterStep::Changed { .. })
+                | Did::Member(members::MemberStep::Found)
                 | Did::See(Sight::CaughtUp)
         )
     }
@@ -101,8 +101,8 @@ mod tests {
                 weight: 2,
             }),
             Did::Hold(What::Paused),
-            Did::Item(deliveries::Step::Taking),
-            Did::Item(deliveries::Step::Delivered {
+            Did::Item(deliveries::DeliveryStep::Taking),
+            Did::Item(deliveries::DeliveryStep::Delivered {
                 item: item(),
                 node: "item-1".into(),
                 token: 1 << 40,
@@ -110,25 +110,25 @@ mod tests {
             }),
             Did::Count(Addition::Adding),
             Did::Pass(Passage::Shut),
-            Did::Meet(rounds::Step::Entered { round: 3 }),
+            Did::Meet(rounds::RoundStep::Entered { round: 3 }),
             Did::Transact {
                 id: "t".into(),
                 site: None,
                 deed: Deed::Told(true),
             },
-            Did::Register(registers::Step::Changing {
+            Did::Register(registers::RegisterStep::Changing {
                 key: "k".into(),
                 from: None,
                 to: item(),
             }),
-            Did::Register(registers::Step::Read {
+            Did::Register(registers::RegisterStep::Read {
                 key: "k".into(),
                 value: Some(item()),
             }),
-            Did::Member(members::Step::Looked {
+            Did::Member(members::MemberStep::Looked {
                 entries: vec![item()],
             }),
-            Did::Member(members::Step::Found),
+            Did::Member(members::MemberStep::Found),
             Did::See(Sight::Shown {
                 what: "/a".into(),
                 version: 1 << 40,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bellwether_testkit::history::deliveries::{Step, check_delivery, check_due};
+use bellwether_testkit::history::deliveries::{DeliveryStep, check_delivery, check_due};
 use bellwether_testkit::history::gates::check_gate;
 use bellwether_testkit::history::members::check_members;
 use bellwether_testkit::history::registers::check_registers;
@@ -158,8 +158,8 @@ impl Setting {
             _ => None,
         });
         let dead = remains.dead.get(&recipe).into_iter().flatten();
-        let dead = dead.map(|item| Step::Dead { item: item.clone() });
-        let steps: Vec<Step> = recorded.chain(dead).collect();
+        let dead = dead.map(|item| DeliveryStep::Dead { item: item.clone() });
+        let steps: Vec<DeliveryStep> = recorded.chain(dead).collect();
         // Before it is checked that none was lost, which an item that is still there was not.
         if let Some(left) = remains.items.get(&recipe).filter(|left| **left > 0) {
             return Err(format!("{left} items were not settled in the end"));
@@ -170,7 +170,7 @@ impl Setting {
         // No two consumers work on one item at the same time.
         let mut claims: BTreeMap<&str, BTreeSet<i64>> = BTreeMap::new();
         for step in &steps {
-            if let Step::Delivered { item, token, .. } = step {
+            if let DeliveryStep::Delivered { item, token, .. } = step {
                 claims.entry(item).or_default().insert(*token);
             }
         }

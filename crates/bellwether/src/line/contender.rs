@@ -247,8 +247,9 @@ impl Contender {
             // If the caller gives up during the wait, the mark reports that crash again.
             self.session.runtime().sleep(lock_delay).await;
             self.list().await?;
-            self.prove_alive().await?;
         }
+        // The process may have been paused since its turn came.
+        self.prove_alive().await?;
         self.marking = None;
         let Some(node) = self.take_node() else {
             return Err(Failure::Removed);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use bellwether_bench::peer::by_hand::Contender;
 use bellwether_bench::peer::contend;
-use bellwether_bench::peer::{self, Outcome, Task};
+use bellwether_bench::peer::{self, PeerOutcome, Task};
 use clap::{Parser, ValueEnum};
 use tokio::runtime::Builder;
 use zookeeper_client as zk;
@@ -69,7 +69,7 @@ fn main() -> Result<()> {
     })
 }
 
-async fn recipe(task: &Task, library: Library) -> Result<Outcome> {
+async fn recipe(task: &Task, library: Library) -> Result<PeerOutcome> {
     let connect = bellwether::connect(&task.address).session_timeout(SESSION_TIMEOUT);
     match (library, task.recipe.as_str()) {
         (Library::Bellwether, _) => bellwether(task, connect).await,
@@ -83,7 +83,7 @@ async fn recipe(task: &Task, library: Library) -> Result<Outcome> {
     }
 }
 
-async fn bellwether(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+async fn bellwether(task: &Task, connect: bellwether::Connect) -> Result<PeerOutcome> {
     match task.recipe.as_str() {
         "lock" => bellwether_lock(task, connect).await,
         "shared" => bellwether_shared(task, connect).await,
@@ -98,7 +98,7 @@ async fn bellwether(task: &Task, connect: bellwether::Connect) -> Result<Outcome
     }
 }
 
-async fn bellwether_queue(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+async fn bellwether_queue(task: &Task, connect: bellwether::Connect) -> Result<PeerOutcome> {
     let connect = || async { Ok(connect.clone().await?) };
     contend::run(task, connect, |client, place| {
         let queue = bellwether::Queue::<Vec<u8>>::new(&client, &task.path);
@@ -121,7 +121,7 @@ async fn bellwether_queue(task: &Task, connect: bellwether::Connect) -> Result<O
     .await
 }
 
-async fn bellwether_election(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+async fn bellwether_election(task: &Task, connect: bellwether::Connect) -> Result<PeerOutcome> {
     let connect = || async { Ok(connect.clone().await?) };
     contend::run(task, connect, |client, place| {
         let election = bellwether::Election::new(&client, &task.path);
@@ -138,7 +138,10 @@ async fn bellwether_election(task: &Task, connect: bellwether::Connect) -> Resul
 }
 
 /// A turn is a round; the first member counts them.
-async fn bellwether_double_barrier(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+async fn bellwether_double_barrier(
+    task: &Task,
+    connect: bellwether::Connect,
+) -> Result<PeerOutcome> {
     let connect = || async { Ok(connect.clone().await?) };
     let ended = Arc::new(AtomicBool::new(false));
     contend::run(task, connect, |client, place| {
@@ -160,7 +163,7 @@ async fn bellwether_double_barrier(task: &Task, connect: bellwether::Connect) ->
     .await
 }
 
-async fn bellwether_lock(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+async fn bellwether_lock(task: &Task, connect: bellwether::Connect) -> Result<PeerOutcome> {
     let connect = || async { Ok(connect.clone().await?) };
     contend::run(task, connect, |client, place| {
         let lock = bellwether::Lock::new(&client, &task.path);
@@ -176,7 +179,7 @@ async fn bellwether_lock(task: &Task, connect: bellwether::Connect) -> Result<Ou
     .await
 }
 
-async fn bellwether_shared(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+async fn bellwether_shared(task: &Task, connect: bellwether::Connect) -> Result<PeerOutcome> {
     let connect = || async { Ok(connect.clone().await?) };
     contend::run(task, connect, |client, place| {
         let lock = bellwether::RwLock::new(&client, &task.path);
@@ -201,7 +204,7 @@ async fn bellwether_shared(task: &Task, connect: bellwether::Connect) -> Result<
     .await
 }
 
-async fn bellwether_permits(task: &Task, connect: bellwether::Connect) -> Result<Outcome> {
+async fn bellwether_permits(task: &Task, connect: bellwether::Connect) -> Result<PeerOutcome> {
     let connect = || async { Ok(connect.clone().await?) };
     contend::run(task, connect, |client, place| {
         let semaphore = bellwether::Semaphore::new(&client, &task.path, PERMITS);
@@ -217,7 +220,7 @@ async fn bellwether_permits(task: &Task, connect: bellwether::Connect) -> Result
     .await
 }
 
-async fn plain_shared(task: &Task) -> Result<Outcome> {
+async fn plain_shared(task: &Task) -> Result<PeerOutcome> {
     let connect = || connect_plainly(task);
     contend::run(task, connect, |client: zk::Client, place| {
         let path = task.path.clone();
@@ -243,7 +246,7 @@ async fn connect_plainly(task: &Task) -> Result<zk::Client> {
 }
 
 /// A thread for each contender.
-async fn lock_by_hand(task: &Task) -> Result<Outcome> {
+async fn lock_by_hand(task: &Task) -> Result<PeerOutcome> {
     let connect = || async {
         let contender = Contender::connect(&task.address, &task.path)?;
         Ok(Arc::new(Mutex::new(contender)))
@@ -264,7 +267,7 @@ async fn lock_by_hand(task: &Task) -> Result<Outcome> {
     .await
 }
 
-async fn zookeeper_client_lock(task: &Task) -> Result<Outcome> {
+async fn zookeeper_client_lock(task: &Task) -> Result<PeerOutcome> {
     let connect = || connect_plainly(task);
     contend::run(task, connect, |client: zk::Client, place| {
         let path = task.path.clone();

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, bail, ensure};
 use bellwether_bench::measure::context_switches;
 use bellwether_bench::measure::latency::Latencies;
-use bellwether_bench::peer::{Outcome, RoundTrips, Task};
+use bellwether_bench::peer::{PeerOutcome, RoundTrips, Task};
 use bellwether_bench::wire::Wire;
 use bellwether_client::Client;
 use bellwether_wire::jute::Reader;
@@ -16,7 +16,7 @@ use bytes::BytesMut;
 
 use crate::{Library, SESSION_TIMEOUT, connect_plainly};
 
-pub(crate) async fn exists(task: &Task, library: Library) -> Result<Outcome> {
+pub(crate) async fn exists(task: &Task, library: Library) -> Result<PeerOutcome> {
     let connect = Client::connect(&task.address).session_timeout(SESSION_TIMEOUT);
     match library {
         Library::Bellwether => bellwether(task, connect).await,
@@ -29,7 +29,7 @@ pub(crate) async fn exists(task: &Task, library: Library) -> Result<Outcome> {
     }
 }
 
-async fn bellwether(task: &Task, connect: bellwether_client::Connect) -> Result<Outcome> {
+async fn bellwether(task: &Task, connect: bellwether_client::Connect) -> Result<PeerOutcome> {
     let client = connect.await?;
     let outcome = one_by_one(task, async || {
         Ok(client.exists(&task.path).await?.is_some())
@@ -39,7 +39,7 @@ async fn bellwether(task: &Task, connect: bellwether_client::Connect) -> Result<
     outcome
 }
 
-async fn zookeeper_client(task: &Task) -> Result<Outcome> {
+async fn zookeeper_client(task: &Task) -> Result<PeerOutcome> {
     let client = connect_plainly(task).await?;
     one_by_one(task, async || {
         Ok(client.check_stat(&task.path).await?.is_some())
@@ -48,7 +48,7 @@ async fn zookeeper_client(task: &Task) -> Result<Outcome> {
 }
 
 /// The bare socket: this thread writes, and waits in a read.
-async fn by_hand(task: &Task) -> Result<Outcome> {
+async fn by_hand(task: &Task) -> Result<PeerOutcome> {
     let mut wire = Wire::connect(&task.address)?;
     let mut out = BytesMut::new();
     one_by_one(task, async || {
@@ -63,7 +63,10 @@ async fn by_hand(task: &Task) -> Result<Outcome> {
     .await
 }
 
-async fn one_by_one(task: &Task, mut exists: impl AsyncFnMut() -> Result<bool>) -> Result<Outcome> {
+async fn one_by_one(
+    task: &Task,
+    mut exists: impl AsyncFnMut() -> Result<bool>,
+) -> Result<PeerOutcome> {
     let (mut all_turns, start) = (0, Instant::now());
     while start.elapsed() < task.warm_up {
         ensure!(exists().await?, "{} is missing", task.path);
@@ -84,7 +87,7 @@ async fn one_by_one(task: &Task, mut exists: impl AsyncFnMut() -> Result<bool>) 
     #[expect(clippy::cast_precision_loss, reason = "shown with a few digits")]
     let switches = switches as f64 / turns as f64;
     let turns = u64::try_from(turns)?;
-    Ok(Outcome {
+    Ok(PeerOutcome {
         turns,
         all_turns: all_turns + turns,
         seconds: (now - start).as_secs_f64(),
@@ -93,6 +96,6 @@ async fn one_by_one(task: &Task, mut exists: impl AsyncFnMut() -> Result<bool>) 
             p99_us: sorted.quantile_us(0.99),
             switches: Some(switches),
         }),
-        ..Outcome::default()
+        ..PeerOutcome::default()
     })
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bellwether::cache::{CacheEvent, LiveTree};
 use bellwether::state::Seen;
 use bellwether::{Cache, Client, Config, Connect};
-use bellwether_bench::peer::{Outcome, Task};
+use bellwether_bench::peer::{PeerOutcome, Task};
 use bellwether_bench::server_process::resident_kib;
 use futures_util::StreamExt;
 use futures_util::future::try_join_all;
@@ -22,20 +22,20 @@ const CHANGES_ONE_IN: usize = 10;
 /// Nodes set in one transaction.
 const BATCH: usize = 500;
 
-pub(crate) async fn cache(task: &Task, connect: Connect) -> Result<Outcome> {
+pub(crate) async fn cache(task: &Task, connect: Connect) -> Result<PeerOutcome> {
     let client = connect.await?;
     let (tree, time) = load(&client, task).await?;
     let resident_kib = resident_kib("self")?;
     ensure!(tree.snapshot().len() > task.contenders, "nodes are missing");
     drop(tree);
     client.close().await;
-    Ok(Outcome {
+    Ok(PeerOutcome {
         resident_kib,
         ..outcome(task.contenders, time)?
     })
 }
 
-pub(crate) async fn cache_changes(task: &Task, connect: Connect) -> Result<Outcome> {
+pub(crate) async fn cache_changes(task: &Task, connect: Connect) -> Result<PeerOutcome> {
     let writer = connect.clone().await?;
     let client = connect.await?;
     let (tree, _) = load(&client, task).await?;
@@ -70,7 +70,7 @@ pub(crate) async fn cache_changes(task: &Task, connect: Connect) -> Result<Outco
     outcome(paths.len(), time)
 }
 
-pub(crate) async fn watchers(task: &Task, connect: Connect) -> Result<Outcome> {
+pub(crate) async fn watchers(task: &Task, connect: Connect) -> Result<PeerOutcome> {
     let writer = Config::<String>::new(&connect.clone().await?, &task.path);
     writer.set(&"0".to_owned()).await?;
     let (told, mut tellings) = mpsc::unbounded_channel();
@@ -106,7 +106,7 @@ pub(crate) async fn watchers(task: &Task, connect: Connect) -> Result<Outcome> {
                 let turns = (change - first) * task.contenders;
                 let outcome = outcome(turns, from.elapsed())?;
                 watchers.abort_all();
-                return Ok(Outcome {
+                return Ok(PeerOutcome {
                     all_turns: u64::try_from((change + 1) * task.contenders)?,
                     ..outcome
                 });
@@ -145,12 +145,12 @@ async fn set_all(client: &Client, paths: &[String], data: &[u8]) -> Result<()> {
     }
 }
 
-fn outcome(turns: usize, time: Duration) -> Result<Outcome> {
+fn outcome(turns: usize, time: Duration) -> Result<PeerOutcome> {
     let turns = u64::try_from(turns)?;
-    Ok(Outcome {
+    Ok(PeerOutcome {
         turns,
         all_turns: turns,
         seconds: time.as_secs_f64(),
-        ..Outcome::default()
+        ..PeerOutcome::default()
     })
 }

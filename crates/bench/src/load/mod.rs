@@ -65,7 +65,7 @@ pub struct Load {
 
 /// The result of a load.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct LoadOutcome {
     /// Requests per second, of all connections.
     pub per_second: f64,
     /// The latencies.
@@ -74,7 +74,7 @@ pub struct Outcome {
 
 impl Load {
     /// Runs the load. It uses `/load` on the server and does not delete it.
-    pub fn run(&self) -> Result<Outcome> {
+    pub fn run(&self) -> Result<LoadOutcome> {
         let start;
         let latencies = if self.work == Work::FanOut {
             start = Instant::now();
@@ -87,7 +87,7 @@ impl Load {
         let elapsed = start.elapsed();
         #[expect(clippy::cast_precision_loss, reason = "shown with a few digits")]
         let per_second = latencies.count() as f64 / elapsed.as_secs_f64();
-        Ok(Outcome {
+        Ok(LoadOutcome {
             per_second,
             latencies: latencies.sorted(),
         })

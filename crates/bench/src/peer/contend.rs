@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Result;
 use tokio::task::JoinSet;
 
-use crate::peer::{Outcome, Task};
+use crate::peer::{PeerOutcome, Task};
 
 /// The counter of one contender.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ pub async fn run<Session, Connect, Contend>(
     task: &Task,
     connect: impl Fn() -> Connect,
     contend: impl Fn(Session, Place) -> Contend,
-) -> Result<Outcome>
+) -> Result<PeerOutcome>
 where
     Session: Clone,
     Connect: Future<Output = Result<Session>>,
@@ -88,12 +88,12 @@ where
     while let Some(contender) = contenders.join_next().await {
         contender??;
     }
-    Ok(Outcome {
+    Ok(PeerOutcome {
         turns: after.1 - before.1,
         hand_overs: after.2 - before.2,
         all_turns: tally.now().1,
         seconds: (after.0 - before.0).as_secs_f64(),
-        ..Outcome::default()
+        ..PeerOutcome::default()
     })
 }
 

@@ -91,7 +91,7 @@ impl FromStr for Task {
 
 /// The result of a task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct PeerOutcome {
     /// Counted turns.
     pub turns: u64,
     /// Turns that came after the turn of another contender.
@@ -123,7 +123,7 @@ pub struct RoundTrips {
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Answer {
-    Done(Outcome),
+    Done(PeerOutcome),
     Failed { error: String },
 }
 
@@ -166,7 +166,7 @@ impl Peer {
     }
 
     /// Runs a task.
-    pub fn run(&mut self, task: &Task) -> Result<Outcome> {
+    pub fn run(&mut self, task: &Task) -> Result<PeerOutcome> {
         let limit = task.warm_up + task.duration + OVERTIME_MAX;
         writeln!(self.tasks, "{task}").context("the peer has ended")?;
         let line = self
@@ -189,7 +189,7 @@ impl Drop for Peer {
 }
 
 /// The peer's side, for peers in Rust: runs the tasks from stdin until it ends.
-pub fn serve(mut run: impl FnMut(&Task) -> Result<Outcome>) -> Result<()> {
+pub fn serve(mut run: impl FnMut(&Task) -> Result<PeerOutcome>) -> Result<()> {
     for line in std::io::stdin().lines() {
         let answer = match line?.parse().and_then(|task| run(&task)) {
             Ok(outcome) => Answer::Done(outcome),
@@ -237,12 +237,12 @@ mod tests {
             .run(&task());
         assert_eq!(
             done.unwrap(),
-            Outcome {
+            PeerOutcome {
                 turns: 4,
                 hand_overs: 3,
                 all_turns: 6,
                 seconds: 0.5,
-                ..Outcome::default()
+                ..PeerOutcome::default()
             }
         );
         let failed = script(r#"{"error": "no such recipe"}"#)

@@ -332,6 +332,9 @@ pub(crate) struct ServeArgs {
     /// Refuse writes that make the tree larger while the disk has less free; 1 % of it by default, at most 64 MiB. 0 for no limit.
     #[arg(long, value_name = "BYTES")]
     pub(crate) min_free_disk: Option<u64>,
+    /// Log requests whose answer takes this long, with the time of each stage; `off` for none. By default 1s.
+    #[arg(long, value_name = "TIME", value_parser = threshold)]
+    pub(crate) slow_request: Option<Duration>,
     /// Answer these four-letter words, such as `ruok,srvr`, or `*` for all.
     #[arg(long, value_name = "LIST", value_parser = WordList::parse)]
     pub(crate) words: Option<WordList>,
@@ -341,6 +344,9 @@ pub(crate) struct ServeArgs {
     /// Also serve the dashboard at / and metrics for Prometheus at /metrics, at this address.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address::parse)]
     pub(crate) http: Option<SocketAddr>,
+    /// Serve --http by TLS, with the certificate of --cert, or that of --config.
+    #[arg(long, requires = "http")]
+    pub(crate) http_tls: bool,
     #[command(flatten)]
     pub(crate) pages: PageArgs,
     #[command(flatten)]
@@ -351,6 +357,14 @@ pub(crate) struct ServeArgs {
     /// How long a local server waits unused before it exits.
     #[arg(long, hide = true, value_name = "TIME", value_parser = duration::parse, default_value = "10m", env = "BELLWETHER_IDLE_EXIT")]
     pub(crate) idle_exit: Duration,
+}
+
+/// A duration, or `off` for none.
+fn threshold(text: &str) -> Result<Duration, String> {
+    match text {
+        "off" => Ok(Duration::ZERO),
+        text => duration::parse(text),
+    }
 }
 
 /// Print a completion script for a shell.

@@ -34,8 +34,8 @@ pub(crate) struct ServeSecurityArgs {
     /// Listen for TLS connections at this address; may be given more than once.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "cert", value_parser = listen_address::parse)]
     tls_listen: Vec<SocketAddr>,
-    /// The certificate chain of the server: a PEM file. It is read again when it changes.
-    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    /// The certificate chain of the server, for --tls-listen and --http-tls: a PEM file. It is read again when it changes.
+    #[arg(long, value_name = "FILE")]
     cert: Option<PathBuf>,
     /// The private key: a PEM file, not encrypted. By default it is in the file of the certificate.
     #[arg(long, value_name = "FILE", requires = "cert")]

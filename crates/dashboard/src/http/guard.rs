@@ -44,6 +44,8 @@ pub(super) struct Guard {
     is_open_here: bool,
     host_names: Vec<String>,
     cookie: String,
+    /// Whether browsers send that cookie by TLS only.
+    is_secure: bool,
 }
 
 impl Guard {
@@ -55,6 +57,7 @@ impl Guard {
             host_names: dashboard.host_names.clone(),
             // Cookies are scoped by host, not port: this keeps two dashboards on one host apart.
             cookie: format!("bellwether-{}", address.port()),
+            is_secure: dashboard.tls.is_some(),
         }
     }
 
@@ -91,7 +94,11 @@ impl Guard {
 
     /// The cookie that logs a browser in until it is closed.
     pub(super) fn login_cookie(&self, token: &str) -> Option<HeaderValue> {
-        let cookie = format!("{}={token}; HttpOnly; SameSite=Strict; Path=/", self.cookie);
+        let secure = if self.is_secure { "; Secure" } else { "" };
+        let cookie = format!(
+            "{}={token}; HttpOnly; SameSite=Strict; Path=/{secure}",
+            self.cookie
+        );
         HeaderValue::from_str(&cookie).ok()
     }
 

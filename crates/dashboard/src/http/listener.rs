@@ -2,7 +2,8 @@
 //!
 //! Every request is answered within seconds, and an open page is sent something every ten seconds. So one rule, that a connection must be
 //! written to again and again, closes a peer that sends half a request, sends it byte by byte, keeps an unused connection, or does not read
-//! its answers. None of them can use up the connections of others.
+//! its answers. None of them can use up the connections of others. A TLS handshake is under the same rule: it is part of the connection, and
+//! does not delay those that are accepted after it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,9 +13,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::tls::{TlsAccept, Transport};
 
 /// Maximum concurrent connections; others wait to be accepted.
 const CONNECTIONS_MAX: usize = 256;
@@ -25,18 +28,23 @@ const QUIET_MAX: Duration = Duration::from_secs(30);
 
 pub(super) struct Patient {
     listener: TcpListener,
+    tls: Option<TlsAccept>,
     room: Arc<Semaphore>,
     quiet_max: Duration,
 }
 
 impl Patient {
-    pub(super) fn new(listener: TcpListener) -> Self {
-        Self::with_limits(listener, CONNECTIONS_MAX, QUIET_MAX)
+    pub(super) fn new(listener: TcpListener, tls: Option<TlsAccept>) -> Self {
+        Self {
+            tls,
+            ..Self::with_limits(listener, CONNECTIONS_MAX, QUIET_MAX)
+        }
     }
 
     fn with_limits(listener: TcpListener, connections_max: usize, quiet_max: Duration) -> Self {
         Self {
             listener,
+            tls: None,
             room: Arc::new(Semaphore::new(connections_max)),
             quiet_max,
         }
@@ -52,7 +60,7 @@ impl axum::serve::Listener for Patient {
         let room = room.expect("the semaphore is never closed");
         let (stream, address) = axum::serve::Listener::accept(&mut self.listener).await;
         let connection = Connection {
-            stream,
+            stream: Transport::new(stream, self.tls.as_ref()),
             quiet_max: self.quiet_max,
             is_quiet: Box::pin(sleep_until(Instant::now() + self.quiet_max)),
             _room: room,
@@ -67,7 +75,7 @@ impl axum::serve::Listener for Patient {
 
 /// A connection that fails if nothing is written to it for [`QUIET_MAX`].
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Transport,
     quiet_max: Duration,
     /// Deadline of the next write.
     is_quiet: Pin<Box<Sleep>>,
@@ -143,6 +151,7 @@ mod tests {
     use axum::routing::get;
     use futures_util::stream;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
     use tokio::time::{interval, timeout};
 
     use super::*;

@@ -54,6 +54,7 @@ pub(crate) async fn serve(
     live: Arc<Live>,
 ) -> io::Result<()> {
     let guard = Guard::new(&dashboard, listener.local_addr()?);
+    let listener = listener::Patient::new(listener, dashboard.tls.clone());
     let app = Arc::new(App {
         dashboard,
         guard,
@@ -79,7 +80,7 @@ pub(crate) async fn serve(
         .layer(middleware::from_fn_with_state(app.clone(), guard::check))
         .with_state(app);
     let service = router.into_make_service_with_connect_info::<Caller>();
-    axum::serve(listener::Patient::new(listener), service).await
+    axum::serve(listener, service).await
 }
 
 /// What a page needs to know first.

@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use super::{Shared, listener};
+use crate::TlsAccept;
 
 pub(super) const ALIVE: &str = "/healthz";
 pub(super) const READY: &str = "/readyz";
@@ -20,12 +21,16 @@ pub(super) const READY: &str = "/readyz";
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// Answers only the probes, before a dashboard starts or after it has ended: this process is alive, and not ready because of `why`. Runs
-/// until it is dropped.
-pub async fn probes(listener: TcpListener, why: &'static str) -> io::Result<()> {
+/// until it is dropped. By TLS, if `tls` is given.
+pub async fn probes(
+    listener: TcpListener,
+    tls: Option<TlsAccept>,
+    why: &'static str,
+) -> io::Result<()> {
     let router = Router::new()
         .route(ALIVE, get(alive))
         .fallback(move || async move { not_ready(why) });
-    axum::serve(listener::Patient::new(listener), router).await
+    axum::serve(listener::Patient::new(listener, tls), router).await
 }
 
 pub(super) async fn alive() -> &'static str {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bellwether_wire::acl::Id;
 use bellwether_wire::code::ErrorCode;
@@ -81,12 +82,12 @@ impl Peer {
         *self.ids.lock().expect("never panics inside") = ids;
     }
 
-    /// Counts a reply; it is an error unless `is_ok`.
-    pub(crate) fn count_answer(&self, request: &Request, zxid: i64, is_ok: bool) {
+    /// Counts a reply, and returns how long it took; it is an error unless `is_ok`.
+    pub(crate) fn count_answer(&self, request: &Request, zxid: i64, is_ok: bool) -> Duration {
         let Request {
             op, xid, received, ..
         } = request;
-        self.stats.answered(*op, *xid, *received, (zxid, is_ok));
+        self.stats.answered(*op, *xid, *received, (zxid, is_ok))
     }
 
     /// Sends a reply: a header, and a body unless it is an error.

@@ -164,6 +164,8 @@ pub struct Config {
     pub log_preallocation_bytes: u64,
     /// An fsync of the log that takes longer is reported as a warning.
     pub fsync_warning: Duration,
+    /// A request whose answer takes as long is logged, with the time of each stage; zero for none.
+    pub slow_request: Duration,
     /// Number of snapshots to keep, with the logs that recovery from them needs; `None` for all.
     pub snapshots_kept: Option<usize>,
 }
@@ -224,6 +226,7 @@ impl Default for Config {
             snap_count: 100_000,
             log_preallocation_bytes: 64 << 20,
             fsync_warning: Duration::from_secs(1),
+            slow_request: Duration::from_secs(1),
             snapshots_kept: Some(3),
         }
     }

@@ -80,6 +80,7 @@ impl Config {
                 ephemerals_per_session_max: "bellwether.ephemeralsPerSessionMax",
                 tree_bytes_max: "bellwether.treeBytesMax",
                 tree_nodes_max: "bellwether.treeNodesMax",
+                slow_request: "bellwether.slowRequestMs",
                 words: "4lw.commands.whitelist",
                 extended_types: "extendedTypesEnabled",
                 enforce_quota: "enforceQuota",

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// TLS listener, with certificates and keys in PEM files. Changed files take effect within a second, for new connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsConfig {
-    /// Where to listen; port 0 takes a free one.
+    /// Where to listen; port 0 takes a free one. Empty if only [pages](crate::PageTls) use the certificate.
     pub listen: Vec<SocketAddr>,
     /// Server certificate, followed by those of intermediate authorities.
     pub certificate: PathBuf,

@@ -266,6 +266,7 @@ impl Draft {
                 config.container_never_used_max = setting.millis(0..=INT_MAX)?;
             }
             "fsync.warningthresholdms" => config.fsync_warning = setting.millis(0..=INT_MAX)?,
+            "bellwether.slowRequestMs" => config.slow_request = setting.millis(0..=INT_MAX)?,
             "snapCount" => config.snap_count = setting.count(2)?,
             "preAllocSize" => {
                 config.log_preallocation_bytes = u64::from(setting.number(1..=INT_MAX)?) * 1024;

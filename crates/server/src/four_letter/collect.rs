@@ -19,15 +19,21 @@ use crate::stats::NO_CXID;
 
 /// The answer to `word` for `asker`; `argument` is the mask of `stmk`.
 pub(crate) fn answer(engine: &Engine, asker: &Peer, word: &str, argument: i64) -> String {
-    if !engine.config().words.contains(word) {
+    if !is_allowed(engine, asker, word) {
         return text::refused(word);
     }
     tell(engine, asker.number, word, argument)
 }
 
+/// Whether `asker` may send this word: one that is enabled, or an operator, whom the kernel has authenticated.
+pub(crate) fn is_allowed(engine: &Engine, asker: &Peer, word: &str) -> bool {
+    engine.config().words.contains(word) || asker.address.is_operator()
+}
+
 /// Like [`answer`], even for a word that is not enabled. `asker` is the number of the connection that sent the word, 0 for none.
 pub(crate) fn tell(engine: &Engine, asker: u64, word: &str, argument: i64) -> String {
     match word {
+        "addr" => addresses(engine),
         "ruok" => text::RUOK.into(),
         "isro" => text::ISRO.into(),
         "gtmk" => text::mask(engine.trace_mask.load(Relaxed)),
@@ -58,6 +64,7 @@ pub(crate) fn tell(engine: &Engine, asker: u64, word: &str, argument: i64) -> St
             text::conf(&engine.config(), port, directory_sizes(engine))
         }
         "envi" => text::envi(&environment()),
+        "slow" => slow(engine),
         "srvr" => text::srvr(&server(engine)),
         "stat" => text::stat(&server(engine), &connections(engine, asker)),
         "cons" => text::cons(&connections(engine, asker)),
@@ -79,6 +86,24 @@ pub(crate) fn tell(engine: &Engine, asker: u64, word: &str, argument: i64) -> St
         }
         _ => text::refused(word),
     }
+}
+
+/// The client addresses with most requests, one per line. Apache has no such word.
+fn addresses(engine: &Engine) -> String {
+    let top = engine.connections.top_addresses();
+    let lines = top.iter().map(|(origin, usage)| {
+        format!(
+            "{origin} connections={} requests={} received_bytes={} sent_bytes={}\n",
+            usage.connections, usage.requests, usage.received_bytes, usage.sent_bytes
+        )
+    });
+    lines.collect()
+}
+
+/// The last slow requests, one per line. Apache has no such word.
+fn slow(engine: &Engine) -> String {
+    let last = engine.published.slow.last();
+    last.iter().map(|slow| format!("{slow}\n")).collect()
 }
 
 fn server(engine: &Engine) -> ServerReport {
@@ -219,6 +244,9 @@ fn monitor(engine: &Engine) -> MonitorText {
     let limits_reached = i64::try_from(limits_reached).unwrap_or(i64::MAX);
     let audit_failures = engine.audit.as_ref().map_or(0, |audit| audit.failures());
     let audit_failures = i64::try_from(audit_failures).unwrap_or(i64::MAX);
+    let slow_requests = stats.meters.slow_requests();
+    let slow_requests: u64 = slow_requests.iter().map(|(_, count)| count).sum();
+    let slow_requests = i64::try_from(slow_requests).unwrap_or(i64::MAX);
     MonitorText {
         server: server(engine),
         uptime_ms: u64::try_from(engine.clock.now_ms()).unwrap_or(0),
@@ -236,6 +264,7 @@ fn monitor(engine: &Engine) -> MonitorText {
                 "computable_sessions",
                 count(engine.sessions.computable_len()),
             ),
+            ("slow_requests", slow_requests),
             ("sessions_rejected", value(&stats.sessions_rejected)),
             ("limits_reached", limits_reached),
             ("auth_failed_count", value(&stats.auth_failures)),

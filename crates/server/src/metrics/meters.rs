@@ -91,6 +91,7 @@ pub(crate) struct Meters {
     pub(crate) keeps_priorities: AtomicBool,
     /// Whether a dashboard of this server can be read without a token.
     pub(crate) has_open_dashboard: AtomicBool,
+    slow: [AtomicU64; ROWS],
     refused: [AtomicU64; REASONS.len()],
     reached: [AtomicU64; LIMITS.len()],
 }
@@ -107,6 +108,7 @@ impl Default for Meters {
             received_bytes: AtomicU64::new(0),
             keeps_priorities: AtomicBool::new(false),
             has_open_dashboard: AtomicBool::new(false),
+            slow: [const { AtomicU64::new(0) }; ROWS],
             refused: Default::default(),
             reached: Default::default(),
         }
@@ -116,12 +118,16 @@ impl Default for Meters {
 impl Meters {
     /// Counts a reply.
     pub(crate) fn answered(&self, op: Option<Op>, took: Duration, is_ok: bool) {
-        let row = op.map_or(ROWS - 1, |op| op as usize);
-        self.requests[row][usize::from(!is_ok)].fetch_add(1, Relaxed);
+        self.requests[row(op)][usize::from(!is_ok)].fetch_add(1, Relaxed);
         match op {
             Some(op) if op.is_write() => self.write_time.add_time(took),
             _ => self.read_time.add_time(took),
         }
+    }
+
+    /// Counts a slow request.
+    pub(crate) fn count_slow(&self, op: Option<Op>) {
+        self.slow[row(op)].fetch_add(1, Relaxed);
     }
 
     pub(crate) fn refuse(&self, why: Refused) {
@@ -135,8 +141,7 @@ impl Meters {
     /// Operation, outcome and number of replies so far; only those that occurred.
     pub(crate) fn requests(&self) -> Vec<(String, &'static str, u64)> {
         let mut found = Vec::new();
-        let operations = Op::all().map(name).chain(["unknown".to_owned()]);
-        for (operation, counts) in operations.zip(&self.requests) {
+        for (operation, counts) in operations().zip(&self.requests) {
             for (outcome, count) in ["ok", "error"].into_iter().zip(counts) {
                 match count.load(Relaxed) {
                     0 => {}
@@ -145,6 +150,15 @@ impl Meters {
             }
         }
         found
+    }
+
+    /// Operation and number of slow requests so far; only those that occurred.
+    pub(crate) fn slow_requests(&self) -> Vec<(String, u64)> {
+        let counts = self.slow.iter().map(|count| count.load(Relaxed));
+        operations()
+            .zip(counts)
+            .filter(|(_, count)| *count > 0)
+            .collect()
     }
 
     pub(crate) fn refused(&self) -> [(&'static str, u64); REASONS.len()] {
@@ -157,8 +171,20 @@ impl Meters {
     }
 }
 
+fn row(op: Option<Op>) -> usize {
+    op.map_or(ROWS - 1, |op| op as usize)
+}
+
+/// Names of the rows.
+fn operations() -> impl Iterator<Item = String> {
+    Op::all().map(Some).chain([None]).map(operation_name)
+}
+
 /// Name of an operation as in Apache's code, such as `getData`.
-fn name(op: Op) -> String {
+pub(crate) fn operation_name(op: Option<Op>) -> String {
+    let Some(op) = op else {
+        return "unknown".to_owned();
+    };
     let name = format!("{op:?}");
     name[..1].to_lowercase() + &name[1..]
 }

@@ -9,7 +9,7 @@ mod process;
 
 pub(crate) use exposition::Exposition;
 pub(crate) use histogram::Histogram;
-pub(crate) use meters::{Limit, Meters, Refused};
+pub(crate) use meters::{Limit, Meters, Refused, operation_name};
 #[cfg(test)]
 pub(crate) use process::resident_bytes;
 pub(crate) use process::{DataFiles, add_process, disk, open_files, open_files_max};

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bellwether_wire::op::Op;
 use bellwether_wire::reply;
@@ -26,6 +26,7 @@ use super::watches::{PART_WATCHES, WatchReport, Watches};
 use crate::audit::Audit;
 use crate::client::{Peer, Request};
 use crate::session::{Parked, Session, SessionTable};
+use crate::slow_requests::{SlowRequest, SlowRequests, StageTimes};
 use crate::stats::ServerStats;
 use crate::tree::Tree;
 use crate::writer::{Answer, Decided, Group, Publish};
@@ -39,6 +40,7 @@ pub(crate) struct Published {
     digests: Mutex<VecDeque<(i64, u64)>>,
     long_reads: LongReads,
     pub(crate) pulse: Pulse,
+    pub(crate) slow: SlowRequests,
     sessions: Arc<SessionTable>,
     stats: Arc<ServerStats>,
     skip_acl: bool,
@@ -53,6 +55,7 @@ impl Published {
         skip_acl: bool,
         watch_limits: WatchLimits,
         audit: Option<Arc<Audit>>,
+        slow_after: Duration,
     ) -> Self {
         Self {
             committed: RwLock::new(tree),
@@ -60,6 +63,7 @@ impl Published {
             digests: Mutex::default(),
             long_reads: LongReads::default(),
             pulse: Pulse::default(),
+            slow: SlowRequests::new(slow_after, stats.meters.clone()),
             sessions,
             stats,
             skip_acl,
@@ -95,12 +99,15 @@ impl Published {
             order.park(Parked::Read(request));
             return true;
         }
-        let answered = self.answer(&tree, session, &request);
-        if !answered {
+        let Some(took) = self.answer(&tree, session, &request) else {
             self.wait(&request);
             self.answer_later(&tree, session, request);
-        }
-        answered
+            return false;
+        };
+        drop(order);
+        drop(tree);
+        self.note_read(session.id, &request, took, None);
+        true
     }
 
     /// Arms a part of the watches of a setWatches, and replies after the last part. Returns whether that is over. Call it again until then;
@@ -122,8 +129,12 @@ impl Published {
         let is_over = self
             .reader(&tree, session, request)
             .rearm(rearming, PART_WATCHES);
+        drop(order);
+        drop(tree);
         if is_over {
-            self.stats.answered(request.received);
+            let took = request.received.elapsed();
+            self.stats.answered(took);
+            self.note_read(session.id, request, took, None);
         }
         is_over
     }
@@ -190,11 +201,11 @@ impl Published {
         let mut events = Events::new(self.skip_acl);
         let mut with_reads = Vec::new();
         for decided in group.decided {
-            with_reads.extend(self.tell(decided, &mut events, &mut recipients.answered));
+            with_reads.extend(self.tell(decided, &group.times, &mut events, &mut recipients));
         }
         recipients.watching.extend(events.deliver());
         for session in with_reads {
-            self.unpark(&committed, &session, &mut recipients.answered);
+            self.unpark(&committed, &session, &group.times, &mut recipients);
         }
         (before, recipients)
     }
@@ -203,8 +214,9 @@ impl Published {
     fn tell(
         &self,
         decided: Decided,
+        times: &StageTimes,
         events: &mut Events,
-        answered: &mut Vec<Arc<Peer>>,
+        recipients: &mut Recipients,
     ) -> Option<Arc<Session>> {
         if let Some((txn, digest)) = &decided.txn {
             self.stats.commits.fetch_add(1, Relaxed);
@@ -230,19 +242,23 @@ impl Published {
                 zxid,
             } => {
                 let is_ok = reply::is_ok(&frame);
-                request.peer.count_answer(&request, zxid, is_ok);
+                let took = request.peer.count_answer(&request, zxid, is_ok);
                 events.deliver_to(&request.peer);
                 request
                     .peer
                     .outbox
                     .push(|out| out.extend_from_slice(&frame));
                 self.wait_no_more(&request);
-                self.stats.answered(request.received);
+                self.stats.answered(took);
                 if request.op == Some(Op::CloseSession) {
                     self.sessions.remove(session.id);
                     request.peer.outbox.finish();
                 }
-                answered.push(request.peer);
+                if self.slow.is_slow(took) {
+                    let slow = SlowRequest::write(&request, session.id, took, times);
+                    recipients.slow.push(slow);
+                }
+                recipients.answered.push(request.peer);
                 written(session)
             }
             Answer::Connected {
@@ -251,7 +267,7 @@ impl Published {
                 frame,
             } => {
                 greet(&peer, &frame);
-                answered.push(peer);
+                recipients.answered.push(peer);
                 written(session)
             }
             Answer::Expired { session } => {
@@ -272,7 +288,13 @@ impl Published {
         }
     }
 
-    fn unpark(&self, tree: &Tree, session: &Session, answered: &mut Vec<Arc<Peer>>) {
+    fn unpark(
+        &self,
+        tree: &Tree,
+        session: &Session,
+        times: &StageTimes,
+        recipients: &mut Recipients,
+    ) {
         let mut order = session.request_order();
         while let Some(parked) = order.unpark() {
             let peer = match parked {
@@ -282,11 +304,15 @@ impl Published {
                     continue;
                 }
                 Parked::Read(request) => {
-                    if !self.answer(tree, session, &request) {
+                    let Some(took) = self.answer(tree, session, &request) else {
                         self.answer_later(tree, session, request);
                         continue;
-                    }
+                    };
                     self.wait_no_more(&request);
+                    if self.slow.is_slow(took) {
+                        let slow = SlowRequest::read(&request, session.id, took, times.synced);
+                        recipients.slow.push(slow);
+                    }
                     request.peer
                 }
                 Parked::ConnectReply { peer, frame } => {
@@ -294,17 +320,33 @@ impl Published {
                     peer
                 }
             };
-            answered.push(peer);
+            recipients.answered.push(peer);
         }
     }
 
-    /// Answers a read under the lock; false if it takes long.
-    fn answer(&self, tree: &Tree, session: &Session, request: &Request) -> bool {
+    /// Answers a read under the lock, and returns how long it took; `None` if it takes long.
+    fn answer(&self, tree: &Tree, session: &Session, request: &Request) -> Option<Duration> {
         let answered = self.reader(tree, session, request).answer();
-        if answered {
-            self.stats.answered(request.received);
+        answered.then(|| {
+            let took = request.received.elapsed();
+            self.stats.answered(took);
+            took
+        })
+    }
+
+    /// Reports a read that was answered after `took`, if that is long. If it waited, that was until `begun`.
+    fn note_read(
+        &self,
+        session_id: i64,
+        request: &Request,
+        took: Duration,
+        begun: Option<Instant>,
+    ) {
+        if self.slow.is_slow(took) {
+            let begun = begun.unwrap_or(request.received);
+            let slow = SlowRequest::read(request, session_id, took, begun);
+            self.slow.report(slow);
         }
-        answered
     }
 
     fn reader<'a>(&'a self, tree: &'a Tree, session: &Session, request: &'a Request) -> Read<'a> {
@@ -343,6 +385,7 @@ impl Published {
 
     fn answer_long(&self, long: LongRead) {
         let request = &long.request;
+        let begun = Instant::now();
         // If the connection is closed, no one receives the reply.
         if !request.peer.outbox.is_closed() {
             let read = Read {
@@ -353,8 +396,10 @@ impl Published {
                 skip_acl: self.skip_acl,
             };
             read.answer_in(long.place);
-            self.stats.answered(request.received);
+            let took = request.received.elapsed();
+            self.stats.answered(took);
             request.peer.outbox.flush();
+            self.note_read(long.session_id, request, took, Some(begun));
         }
         self.wait_no_more(request);
     }
@@ -448,6 +493,9 @@ impl Publish for Published {
         }
         let (before, recipients) = self.make_visible(group);
         recipients.flush();
+        for slow in recipients.slow {
+            self.slow.report(slow);
+        }
         before
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::client::Peer;
+use crate::slow_requests::SlowRequest;
 
 /// Clients whose outboxes have new bytes.
 #[derive(Debug, Default)]
@@ -11,11 +12,13 @@ pub(super) struct Recipients {
     pub(super) answered: Vec<Arc<Peer>>,
     /// Clients that watch a changed node. There may be thousands of them.
     pub(super) watching: Vec<Arc<Peer>>,
+    /// Requests among those answered that took long.
+    pub(super) slow: Vec<SlowRequest>,
 }
 
 impl Recipients {
     /// Flushes all of their outboxes.
-    pub(super) fn flush(self) {
+    pub(super) fn flush(&self) {
         for peer in self.in_order() {
             peer.outbox.flush();
         }

@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::publish::{Published, WatchLimits};
 use crate::session::{Passwords, Session, SessionTable};
+use crate::slow_requests::StageTimes;
 use crate::storage::DiskRoom;
 use crate::storage::log::record;
 use crate::tree::Tree;
@@ -80,6 +81,7 @@ impl Core {
                 false,
                 WatchLimits::of(&Config::default()),
                 audit.map(Arc::new),
+                Config::default().slow_request,
             ),
             sessions,
             writer: Writer::new(tree, rules, Arc::new(DiskRoom::unlimited())),
@@ -139,15 +141,19 @@ impl Core {
     /// Runs writer and log: returns the group to publish.
     pub(crate) fn decide(&mut self, submissions: Vec<Submission>) -> Group {
         let decide = |submission| self.writer.decide(submission, NOW_MS).unwrap();
+        let taken = Instant::now();
         let decided: Vec<_> = submissions.into_iter().map(decide).collect();
         for (txn, digest) in decided.iter().filter_map(|one| one.txn.as_ref()) {
             record::put(&mut self.log, txn, Some(*digest));
         }
         self.log.clear();
+        let mut times = StageTimes::decided_since(taken);
+        times.synced = Instant::now();
         Group {
             decided,
             tree: self.writer.head().clone(),
             bytes: self.writer.bytes(),
+            times,
         }
     }
 }

@@ -65,6 +65,15 @@ fn requests(to: &mut Exposition, engine: &Engine) {
     );
     to.histogram(name, &[("kind", "read")], SECOND, &meters.read_time);
     to.histogram(name, &[("kind", "write")], SECOND, &meters.write_time);
+    let name = "bellwether_slow_requests_total";
+    to.head(
+        name,
+        "counter",
+        "Requests that took longer than the threshold of the slow-request log, by operation.",
+    );
+    for (operation, count) in meters.slow_requests() {
+        to.sample(name, &[("operation", &operation)], count);
+    }
     let waiting = stats.outstanding.load(Relaxed);
     to.gauge(
         "bellwether_requests_outstanding",

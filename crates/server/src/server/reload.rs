@@ -55,6 +55,7 @@ impl Server {
         let engine = &self.engine;
         engine.connections.set_limits(&config);
         engine.published.set_watch_limits(WatchLimits::of(&config));
+        engine.published.slow.set_threshold(config.slow_request);
         // Unless it has changed, one that a test has set stays.
         if engine.config().frame_bytes_max != config.frame_bytes_max {
             let bytes = config.frame_bytes_max;

@@ -196,7 +196,11 @@ pub(super) fn check(config: &Config) -> Result<(), StartError> {
             settings: config.members.clone(),
         });
     }
-    if config.listen.is_empty() && config.listen_unix.is_none() && config.tls.is_none() {
+    let has_tls = |tls: &TlsConfig| !tls.listen.is_empty();
+    if config.listen.is_empty()
+        && config.listen_unix.is_none()
+        && !config.tls.as_ref().is_some_and(has_tls)
+    {
         return Err(StartError::NoAddress);
     }
     Ok(())
@@ -363,6 +367,7 @@ pub(super) fn engine<P>(
         config.skip_acl,
         WatchLimits::of(&config),
         access.audit.clone(),
+        config.slow_request,
     ));
     let writer = Writer::new(tree, rules(&config), room.clone());
     let (submit, pipeline) = start(writer, published.clone())?;

@@ -86,7 +86,7 @@ impl Acceptor {
 
     /// Configuration for a new connection, from files checked at most a second ago. If changed files cannot be used, the previous
     /// certificates stay in force, so that a renewal in several steps does no harm.
-    fn config(&self) -> Arc<ServerConfig> {
+    pub(super) fn config(&self) -> Arc<ServerConfig> {
         let mut loaded = self.loaded.lock().expect("never panics inside");
         if loaded.looked.elapsed() >= LOOK_INTERVAL {
             loaded.looked = Instant::now();

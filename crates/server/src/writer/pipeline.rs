@@ -13,6 +13,7 @@ use super::submissions::{self, Submissions, Submit};
 use super::under_way::UnderWay;
 use crate::alarm::{Alarm, Failure};
 use crate::clock;
+use crate::slow_requests::StageTimes;
 use crate::storage::{DiskRoom, Log};
 use crate::tree::Tree;
 use crate::writer::{Group, Submission, Writer};
@@ -143,6 +144,7 @@ impl Grouping {
     /// one that must start a new group.
     /// Copy-on-write makes groups cheaper: a version that no reader has seen is changed in place. Also returns whether the server stops.
     pub(super) fn decide(&mut self, first: Submission, submissions: &Submissions) -> (Group, bool) {
+        let taken = Instant::now();
         let mut decided = Vec::new();
         let mut next = Some(first);
         let mut stopping = false;
@@ -174,6 +176,7 @@ impl Grouping {
             decided,
             tree: self.writer.head().clone(),
             bytes: self.writer.bytes(),
+            times: StageTimes::decided_since(taken),
         };
         (group, stopping)
     }
@@ -223,9 +226,9 @@ impl Committer {
 
     /// Writes all groups with one fsync and publishes them in order. Returns false if the log has failed, now or before: then nothing is
     /// published.
-    fn commit(&self, batch: Vec<Group>) -> bool {
+    fn commit(&self, mut batch: Vec<Group>) -> bool {
         let begin = Instant::now();
-        let Some(writing) = self.write(&batch) else {
+        let Some(writing) = self.write(&mut batch, begin) else {
             return false;
         };
         self.publish(batch);
@@ -234,9 +237,13 @@ impl Committer {
         true
     }
 
-    /// Writes all groups with one fsync. Returns the lock of the log, under which they are published, or `None` if the log has failed, now
-    /// or before.
-    pub(super) fn write(&self, batch: &[Group]) -> Option<MutexGuard<'_, Option<Box<dyn Log>>>> {
+    /// Writes all groups with one fsync, which begins at `begin`. Returns the lock of the log, under which they are published, or `None` if
+    /// the log has failed, now or before.
+    pub(super) fn write(
+        &self,
+        batch: &mut [Group],
+        begin: Instant,
+    ) -> Option<MutexGuard<'_, Option<Box<dyn Log>>>> {
         // An error means that the other thread has panicked while holding the lock, and raised the alarm.
         let mut working = self.log.lock().ok()?;
         let log = working.as_mut()?;
@@ -247,6 +254,11 @@ impl Committer {
         }
         if let Some(last) = batch.last() {
             self.room.logged_to(last.bytes);
+        }
+        let synced = Instant::now();
+        for group in batch {
+            group.times.log_begun = begin;
+            group.times.synced = synced;
         }
         Some(working)
     }
@@ -286,7 +298,10 @@ mod tests {
     use bellwether_testkit::Request;
 
     use super::*;
+    use crate::client::Connections;
+    use crate::config::Config;
     use crate::server::core::Core;
+    use crate::tree::txn::Txn;
     use crate::writer::Rules;
 
     /// Numbers of writes in the groups that are made of `count` such requests.
@@ -309,6 +324,53 @@ mod tests {
             sizes.push(group.decided.len());
         }
         sizes
+    }
+
+    /// A disk whose fsync takes this long.
+    struct SlowLog(Duration);
+
+    impl Log for SlowLog {
+        fn append(&mut self, _: &Txn, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        #[expect(clippy::disallowed_methods, reason = "a disk that is slow")]
+        fn sync(&mut self, _: &Tree, _: usize) -> io::Result<()> {
+            std::thread::sleep(self.0);
+            Ok(())
+        }
+    }
+
+    /// Keeps what is published.
+    #[derive(Default)]
+    struct Kept(Mutex<Vec<StageTimes>>);
+
+    impl Publish for Kept {
+        fn publish(&self, group: Group) -> Tree {
+            self.0.lock().unwrap().push(group.times);
+            group.tree
+        }
+    }
+
+    #[test]
+    fn the_time_of_an_fsync_is_that_of_the_stage_and_of_no_other() {
+        const FSYNC: Duration = Duration::from_millis(50);
+        let mut core = Core::new();
+        let client = core.connect();
+        let kept = Arc::new(Kept::default());
+        let room = Arc::new(DiskRoom::unlimited());
+        let connections = Connections::new(&Config::default(), 10);
+        let (alarm, _failure) = Alarm::new(Arc::new(connections));
+        let committer = Committer::new(Box::new(SlowLog(FSYNC)), kept.clone(), room, &alarm);
+        let set = client.request(&Request::set_data("/", ""));
+        let submission = core.submission(&client, set);
+        let group = core.decide(vec![submission]);
+        let decided = group.times.decided;
+        assert!(committer.commit(vec![group]));
+        let times = kept.0.lock().unwrap()[0];
+        assert!(times.taken <= times.decided && times.decided <= times.log_begun);
+        assert!(times.synced - times.log_begun >= FSYNC);
+        assert_eq!(times.decided, decided);
     }
 
     #[test]

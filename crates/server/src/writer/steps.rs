@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::pipeline::{BATCH_MAX, Committer, Grouping, Publish};
 use super::submissions::{self, Submissions, Submit};
@@ -72,8 +73,8 @@ impl Steps {
     /// Writes decided groups to the log, with one fsync. Returns false if the log has failed.
     pub(crate) fn write(&mut self) -> bool {
         let count = self.decided.len().min(BATCH_MAX);
-        let batch: Vec<Group> = self.decided.drain(..count).collect();
-        let is_written = self.committer.write(&batch).is_some();
+        let mut batch: Vec<Group> = self.decided.drain(..count).collect();
+        let is_written = self.committer.write(&mut batch, Instant::now()).is_some();
         if is_written {
             self.written.extend(batch);
         }

@@ -8,7 +8,7 @@ use bellwether::{Barrier, Client, DoubleBarrier, zk};
 use bellwether_testkit::History;
 use bellwether_testkit::history::Moment;
 use bellwether_testkit::history::gates::{Passage, check_gate};
-use bellwether_testkit::history::rounds::{Stay, check_rounds};
+use bellwether_testkit::history::rounds::{RoundStay, check_rounds};
 use rand::Rng as _;
 use tokio::time::timeout;
 
@@ -96,18 +96,18 @@ const MEMBERS: &str = "/sim/meetings/members";
 /// All workers meet, round after round.
 #[derive(Debug, Clone)]
 pub(super) struct Meetings {
-    stays: Arc<Mutex<Vec<Stay>>>,
+    stays: Arc<Mutex<Vec<RoundStay>>>,
     size: usize,
     /// The path of the last round, if no member saw it end.
     last: Arc<Mutex<Option<String>>>,
 }
 
 impl Meetings {
-    fn stays(&self) -> MutexGuard<'_, Vec<Stay>> {
+    fn stays(&self) -> MutexGuard<'_, Vec<RoundStay>> {
         self.stays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, index: usize, what: impl FnOnce(&mut Stay, Moment)) {
+    fn note(&self, index: usize, what: impl FnOnce(&mut RoundStay, Moment)) {
         what(&mut self.stays()[index], Stage::moment());
     }
 }
@@ -127,7 +127,7 @@ impl Recipe for Meetings {
         let barrier = DoubleBarrier::new(client, MEETINGS, self.size);
         let index = {
             let mut stays = self.stays();
-            let mut stay = Stay::begin(worker.who);
+            let mut stay = RoundStay::begin(worker.who);
             stay.arrived = Stage::moment();
             stays.push(stay);
             stays.len() - 1

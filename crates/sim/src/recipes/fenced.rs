@@ -11,7 +11,7 @@ use bellwether::queue::TakeError;
 use bellwether::{Claim, Client, Hold, Json, Lock, Queue, zk};
 use bellwether_testkit::History;
 use bellwether_testkit::history::Moment;
-use bellwether_testkit::history::registers::{Step, check_registers};
+use bellwether_testkit::history::registers::{RegisterStep, check_registers};
 use rand::Rng as _;
 
 use super::queues::ledger::ATTEMPTS_MAX;
@@ -37,25 +37,25 @@ const LAST_READER: usize = usize::MAX;
 /// All registers, and what workers did to them.
 #[derive(Debug, Clone)]
 struct Registers {
-    notes: Arc<Mutex<Notes>>,
+    notes: Arc<Mutex<StoreNotes>>,
     is_meddled_with: bool,
 }
 
 #[derive(Debug, Default)]
-struct Notes {
+struct StoreNotes {
     last_value: u64,
     /// The keys are the numbers from 1 to this.
     last_key: u64,
     /// How many items of the queue were acknowledged, as far as known.
     acked: u64,
-    steps: Vec<(Moment, usize, Step)>,
+    steps: Vec<(Moment, usize, RegisterStep)>,
 }
 
 impl Registers {
     fn new(plan: &Plan, last_key: u64) -> Self {
-        let notes = Notes {
+        let notes = StoreNotes {
             last_key,
-            ..Notes::default()
+            ..StoreNotes::default()
         };
         Self {
             notes: Arc::new(Mutex::new(notes)),
@@ -63,7 +63,7 @@ impl Registers {
         }
     }
 
-    fn notes(&self) -> MutexGuard<'_, Notes> {
+    fn notes(&self) -> MutexGuard<'_, StoreNotes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -105,7 +105,7 @@ impl Registers {
         let key = key.to_string();
         self.note(
             worker.who,
-            Step::Changing {
+            RegisterStep::Changing {
                 key: key.clone(),
                 from,
                 to: to.clone(),
@@ -113,10 +113,10 @@ impl Registers {
         );
         let written = write.commit().await;
         match &written {
-            Ok(()) => self.note(worker.who, Step::Changed { key, to }),
+            Ok(()) => self.note(worker.who, RegisterStep::Changed { key, to }),
             // It may have been made.
             Err(WriteError::OutcomeUnknown { .. } | WriteError::SessionEnded) => {}
-            Err(_) => self.note(worker.who, Step::NotChanged { key, to }),
+            Err(_) => self.note(worker.who, RegisterStep::NotChanged { key, to }),
         }
         written
     }
@@ -145,13 +145,13 @@ impl Registers {
     async fn read(&self, who: usize, client: &Client, key: u64) -> Result<(), zk::Error> {
         let zk = client.raw();
         let name = key.to_string();
-        self.note(who, Step::Reading { key: name.clone() });
+        self.note(who, RegisterStep::Reading { key: name.clone() });
         let (data, stat) = zk.get(&path(key)).await?;
         let mut check = zk.new_multi();
         check.check(&path(key), Some(stat.version));
         if check.commit().await.is_ok() {
             let value = Some(text(&data));
-            self.note(who, Step::Read { key: name, value });
+            self.note(who, RegisterStep::Read { key: name, value });
         }
         Ok(())
     }
@@ -169,7 +169,7 @@ impl Registers {
                 Ok(()) => {}
                 Err(zk::Error::NO_NODE) => {
                     let (key, value) = (key.to_string(), None);
-                    self.note(LAST_READER, Step::Read { key, value });
+                    self.note(LAST_READER, RegisterStep::Read { key, value });
                 }
                 Err(error) => return Err(format!("cannot read register {key}: {error}")),
             }
@@ -177,7 +177,7 @@ impl Registers {
         Ok(())
     }
 
-    fn note(&self, who: usize, step: Step) {
+    fn note(&self, who: usize, step: RegisterStep) {
         let mut notes = self.notes();
         // Nanoseconds keep the order of steps within one millisecond.
         let nanos = u64::try_from(notes.steps.len()).unwrap_or(0) % 1_000_000;

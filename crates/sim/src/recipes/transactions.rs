@@ -28,12 +28,12 @@ const PATH: &str = "/sim/transactions";
 /// no transaction begins, and every one must be decided, and applied at every site.
 #[derive(Debug, Clone)]
 pub(super) struct Commits {
-    notes: Notes,
+    notes: TransactionNotes,
     sites: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Notes(Arc<Mutex<Noted>>);
+struct TransactionNotes(Arc<Mutex<Noted>>);
 
 #[derive(Debug, Default)]
 struct Noted {
@@ -44,7 +44,7 @@ struct Noted {
     applied: BTreeMap<String, BTreeSet<usize>>,
 }
 
-impl Notes {
+impl TransactionNotes {
     fn noted(&self) -> MutexGuard<'_, Noted> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -72,7 +72,7 @@ impl Notes {
 struct Site {
     number: usize,
     refuses: bool,
-    notes: Notes,
+    notes: TransactionNotes,
 }
 
 impl Participant for Site {
@@ -306,7 +306,7 @@ impl Recipe for Commits {
 
     fn new(plan: &Plan) -> Self {
         Self {
-            notes: Notes::default(),
+            notes: TransactionNotes::default(),
             sites: (1..plan.workers).map(|who| format!("site{who}")).collect(),
         }
     }

@@ -35,7 +35,7 @@ use super::{Census, Serve};
 use crate::world::{ConnId, EnsembleEvent, Event, Message, Ms, Parts, ServerEvent};
 
 use member::Member;
-use tree::{Step, Tree};
+use tree::{Tree, TreeStep};
 
 /// The parameters of an ensemble.
 #[derive(Debug, Clone)]
@@ -78,7 +78,7 @@ pub struct EnsembleSettings {
 struct Entry {
     zxid: i64,
     time_ms: i64,
-    steps: Vec<Step>,
+    steps: Vec<TreeStep>,
     opens: Option<i64>,
     closes: Option<i64>,
     answer: Option<Answer>,

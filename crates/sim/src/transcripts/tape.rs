@@ -31,15 +31,15 @@ pub(super) struct Tape(Arc<Mutex<Recording>>);
 
 #[derive(Default)]
 struct Recording {
-    steps: Vec<Step>,
+    steps: Vec<TapeStep>,
     is_on: bool,
     names: Names,
-    conns: Vec<Conn>,
+    conns: Vec<TapedConn>,
 }
 
 /// A part of a scenario: one verb.
 #[derive(Clone)]
-pub(super) struct Step {
+pub(super) struct TapeStep {
     pub(super) title: String,
     lines: Vec<Line>,
     /// How many lines there were when the verb returned.
@@ -59,7 +59,7 @@ struct Line {
     details: Vec<String>,
 }
 
-struct Conn {
+struct TapedConn {
     who: char,
     sent: BytesMut,
     received: BytesMut,
@@ -152,7 +152,7 @@ impl Tape {
         let mut it = self.lock();
         it.is_on = true;
         it.names.begin();
-        it.steps.push(Step {
+        it.steps.push(TapeStep {
             title: title.to_owned(),
             lines: Vec::new(),
             returned: None,
@@ -172,13 +172,13 @@ impl Tape {
     }
 
     /// The steps so far.
-    pub(super) fn take(&self) -> Vec<Step> {
+    pub(super) fn take(&self) -> Vec<TapeStep> {
         std::mem::take(&mut self.lock().steps)
     }
 
     fn connect(&self, who: char) -> usize {
         let mut it = self.lock();
-        it.conns.push(Conn {
+        it.conns.push(TapedConn {
             who,
             sent: BytesMut::new(),
             received: BytesMut::new(),
@@ -299,7 +299,7 @@ impl Recording {
     }
 }
 
-impl Step {
+impl TapeStep {
     /// What is sent in all, then requests and events, one a line.
     pub(super) fn text(&self) -> String {
         let mut text = self.costs() + "\n";

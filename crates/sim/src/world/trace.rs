@@ -37,21 +37,21 @@ impl Trace {
 
     /// Checksum of bytes that were sent.
     pub(crate) fn bytes(bytes: &[u8]) -> u64 {
-        let mut sum = Sum(BASIS);
+        let mut sum = TraceSum(BASIS);
         sum.write(bytes);
         sum.0
     }
 
     /// Checksum of a value.
     pub(crate) fn value(value: &impl Hash) -> u64 {
-        let mut sum = Sum(BASIS);
+        let mut sum = TraceSum(BASIS);
         value.hash(&mut sum);
         sum.0
     }
 
     /// Checksum of the text of a value that has no hash.
     pub(crate) fn text(value: &impl fmt::Debug) -> u64 {
-        let mut sum = Sum(BASIS);
+        let mut sum = TraceSum(BASIS);
         // A sum takes every text.
         let _ = write!(sum, "{value:?}");
         sum.0
@@ -75,15 +75,15 @@ const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// A hash that is the same in every build, and needs little time: FNV-1a over words instead of bytes.
 #[derive(Debug)]
-struct Sum(u64);
+struct TraceSum(u64);
 
-impl Sum {
+impl TraceSum {
     fn add(&mut self, word: u64) {
         self.0 = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3);
     }
 }
 
-impl Hasher for Sum {
+impl Hasher for TraceSum {
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks();
         for word in words {
@@ -108,7 +108,7 @@ impl Hasher for Sum {
     }
 }
 
-impl fmt::Write for Sum {
+impl fmt::Write for TraceSum {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.write(text.as_bytes());
         Ok(())

@@ -93,3 +93,9 @@ fn takes_of_one_handle_keep_the_order() {
 fn claim_that_is_lost_on_the_way_is_late() {
     passes("queue", &[119]);
 }
+
+/// A process was paused while its crash mark was on the way, and got a guard that was over.
+#[test]
+fn guard_that_is_over_is_not_handed_out() {
+    passes("marked-lock", &[303]);
+}

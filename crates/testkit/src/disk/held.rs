@@ -13,11 +13,11 @@ use super::CrashDisk;
 #[derive(Debug, Clone, Default)]
 pub struct HeldDisk {
     disk: CrashDisk,
-    gate: Arc<Gate>,
+    gate: Arc<SyncGate>,
 }
 
 #[derive(Debug, Default)]
-struct Gate {
+struct SyncGate {
     is_held: Mutex<bool>,
     released: Condvar,
 }
@@ -40,7 +40,7 @@ impl HeldDisk {
     }
 }
 
-impl Gate {
+impl SyncGate {
     fn pass(&self) {
         let is_held = self.lock();
         drop(self.released.wait_while(is_held, |held| *held));
@@ -93,7 +93,7 @@ impl Disk for HeldDisk {
 #[derive(Debug)]
 struct HeldFile {
     file: Box<dyn DiskFile>,
-    gate: Arc<Gate>,
+    gate: Arc<SyncGate>,
 }
 
 impl Write for HeldFile {

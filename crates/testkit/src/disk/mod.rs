@@ -53,7 +53,7 @@ pub use self::held::HeldDisk;
 /// ```
 #[derive(Debug, Clone)]
 pub struct CrashDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
     /// The process of this handle; all but the newest are dead.
     process: u64,
 }
@@ -84,7 +84,7 @@ pub enum Operation {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DiskState {
     files: Vec<File>,
     names: Names,
     synced_names: Names,
@@ -94,7 +94,7 @@ struct State {
     down: bool,
     sync_points: u64,
     crash_at: Option<u64>,
-    faults: Vec<Fault>,
+    faults: Vec<DiskFault>,
     /// The error of every change after a permanent fault.
     read_only: Option<io::ErrorKind>,
     space: Option<usize>,
@@ -113,7 +113,7 @@ enum NameChange {
 }
 
 #[derive(Debug)]
-struct Fault {
+struct DiskFault {
     operation: Operation,
     /// The number of operations before the fault.
     after: u64,
@@ -130,12 +130,12 @@ impl Default for CrashDisk {
 impl CrashDisk {
     /// A disk without files.
     pub fn new() -> Self {
-        Self::of(State::default())
+        Self::of(DiskState::default())
     }
 
     /// A disk with these files, all of them synced.
     pub fn with_files(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
-        let mut state = State::default();
+        let mut state = DiskState::default();
         for (name, bytes) in files {
             state.names.insert(name, state.files.len());
             state.files.push(File::synced(bytes));
@@ -144,7 +144,7 @@ impl CrashDisk {
         Self::of(state)
     }
 
-    fn of(state: State) -> Self {
+    fn of(state: DiskState) -> Self {
         Self {
             process: state.process,
             state: Arc::new(Mutex::new(state)),
@@ -213,7 +213,7 @@ impl CrashDisk {
     }
 
     fn add_fault(&self, operation: Operation, nth: u64, error: io::ErrorKind, lasting: bool) {
-        self.lock().faults.push(Fault {
+        self.lock().faults.push(DiskFault {
             operation,
             after: nth.saturating_sub(1),
             error,
@@ -250,12 +250,12 @@ impl CrashDisk {
             .collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().expect("never panics inside")
     }
 
     /// Starts an operation, or returns its injected error.
-    fn begin(&self, operation: Operation) -> io::Result<MutexGuard<'_, State>> {
+    fn begin(&self, operation: Operation) -> io::Result<MutexGuard<'_, DiskState>> {
         let mut state = self.enter()?;
         if matches!(operation, Operation::SyncNames | Operation::Truncate) {
             state.count_sync()?;
@@ -267,7 +267,7 @@ impl CrashDisk {
     }
 
     /// Syncs the file that `find` finds.
-    fn sync_file(&self, find: impl FnOnce(&State) -> io::Result<usize>) -> io::Result<()> {
+    fn sync_file(&self, find: impl FnOnce(&DiskState) -> io::Result<usize>) -> io::Result<()> {
         let mut state = self.enter()?;
         state.count_sync()?;
         let place = find(&state)?;
@@ -279,7 +279,7 @@ impl CrashDisk {
         Ok(())
     }
 
-    fn enter(&self) -> io::Result<MutexGuard<'_, State>> {
+    fn enter(&self) -> io::Result<MutexGuard<'_, DiskState>> {
         let state = self.lock();
         if state.down || state.process != self.process {
             return Err(cut_off());
@@ -424,7 +424,7 @@ impl DiskFile for Writing {
     }
 }
 
-impl State {
+impl DiskState {
     fn place(&self, name: &str) -> io::Result<usize> {
         let place = self.names.get(name).copied();
         place.ok_or_else(|| io::ErrorKind::NotFound.into())

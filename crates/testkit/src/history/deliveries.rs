@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the fields are named in the lines above them")]
-pub enum Step {
+pub enum DeliveryStep {
     /// About to put an item.
     Putting { item: String },
     /// It was put.
@@ -37,7 +37,7 @@ pub enum Step {
     Dead { item: String },
 }
 
-impl Step {
+impl DeliveryStep {
     /// The item, if it is about one.
     pub fn item(&self) -> Option<&str> {
         match self {
@@ -69,15 +69,15 @@ struct Fate {
 
 /// Checks that nothing is lost, doubled, delivered after its acknowledgement, or acknowledged by a claim that was not the last; returns the
 /// violation as text. The history must end with an empty queue.
-pub fn check_delivery<'a>(steps: impl IntoIterator<Item = &'a Step>) -> Result<(), String> {
+pub fn check_delivery<'a>(steps: impl IntoIterator<Item = &'a DeliveryStep>) -> Result<(), String> {
     let mut fates: HashMap<&str, Fate> = HashMap::new();
     for step in steps {
         let Some(item) = step.item() else { continue };
         let fate = fates.entry(item).or_default();
         match step {
-            Step::Put { .. } => fate.put = true,
-            Step::NotPut { .. } => fate.not_put = true,
-            Step::Delivered { node, token, .. } => {
+            DeliveryStep::Put { .. } => fate.put = true,
+            DeliveryStep::NotPut { .. } => fate.not_put = true,
+            DeliveryStep::Delivered { node, token, .. } => {
                 if fate.node.as_ref().is_some_and(|known| known != node) {
                     return Err(format!("{item} was put twice"));
                 }
@@ -90,13 +90,13 @@ pub fn check_delivery<'a>(steps: impl IntoIterator<Item = &'a Step>) -> Result<(
                 fate.node = Some(node.clone());
                 fate.tokens.push(*token);
             }
-            Step::Acking { token, .. } => {
+            DeliveryStep::Acking { token, .. } => {
                 fate.in_doubt.insert(*token);
             }
-            Step::NotAcked { token, .. } => {
+            DeliveryStep::NotAcked { token, .. } => {
                 fate.in_doubt.remove(token);
             }
-            Step::Acked { token, .. } => {
+            DeliveryStep::Acked { token, .. } => {
                 fate.in_doubt.remove(token);
                 if fate.acked.replace(*token).is_some() {
                     return Err(format!("{item} was acknowledged twice"));
@@ -105,8 +105,8 @@ pub fn check_delivery<'a>(steps: impl IntoIterator<Item = &'a Step>) -> Result<(
                     return Err(format!("{item} was acknowledged by a stale claim"));
                 }
             }
-            Step::Dead { .. } => fate.dead = true,
-            Step::Putting { .. } | Step::Taking => {}
+            DeliveryStep::Dead { .. } => fate.dead = true,
+            DeliveryStep::Putting { .. } | DeliveryStep::Taking => {}
         }
     }
     for (item, fate) in fates {
@@ -132,7 +132,7 @@ pub fn check_delivery<'a>(steps: impl IntoIterator<Item = &'a Step>) -> Result<(
 
 /// Checks that one consumer gets items by rank, and within a rank in the order of their puts. An item put during a take may be delivered or
 /// not. `rank` extracts the rank of an item.
-pub fn check_order(steps: &[Step], rank: impl Fn(&str) -> u64) -> Result<(), String> {
+pub fn check_order(steps: &[DeliveryStep], rank: impl Fn(&str) -> u64) -> Result<(), String> {
     // By rank, then by the place of its put in the history.
     let mut waiting: BTreeMap<(u64, usize), &str> = BTreeMap::new();
     let mut delivered: Vec<&str> = Vec::new();
@@ -140,11 +140,11 @@ pub fn check_order(steps: &[Step], rank: impl Fn(&str) -> u64) -> Result<(), Str
     let mut seen = BTreeMap::new();
     for (place, step) in steps.iter().enumerate() {
         match step {
-            Step::Put { item } if !delivered.contains(&item.as_str()) => {
+            DeliveryStep::Put { item } if !delivered.contains(&item.as_str()) => {
                 waiting.insert((rank(item), place), item);
             }
-            Step::Taking => seen = waiting.clone(),
-            Step::Delivered { item, .. } if !delivered.contains(&item.as_str()) => {
+            DeliveryStep::Taking => seen = waiting.clone(),
+            DeliveryStep::Delivered { item, .. } if !delivered.contains(&item.as_str()) => {
                 let own = waiting.iter().find(|(_, other)| **other == item);
                 let own = own.map_or((rank(item), place), |(key, _)| *key);
                 if let Some((_, first)) = seen.range(..own).next() {
@@ -163,11 +163,11 @@ pub fn check_order(steps: &[Step], rank: impl Fn(&str) -> u64) -> Result<(), Str
 /// Checks that no item is delivered before it is due. `due` extracts the time of an item. Deliveries are recorded late, so a delivery that
 /// was early by less than that delay is not found.
 pub fn check_due<'a>(
-    steps: impl IntoIterator<Item = &'a Step>,
+    steps: impl IntoIterator<Item = &'a DeliveryStep>,
     due: impl Fn(&str) -> u64,
 ) -> Result<(), String> {
     for step in steps {
-        if let Step::Delivered { item, at_ms, .. } = step
+        if let DeliveryStep::Delivered { item, at_ms, .. } = step
             && *at_ms < due(item)
         {
             return Err(format!("{item} was delivered early, at {at_ms}"));
@@ -180,14 +180,14 @@ pub fn check_due<'a>(
 mod tests {
     use super::*;
 
-    fn put(item: &str) -> Step {
-        Step::Put {
+    fn put(item: &str) -> DeliveryStep {
+        DeliveryStep::Put {
             item: item.to_owned(),
         }
     }
 
-    fn delivered(item: &str, token: i64) -> Step {
-        Step::Delivered {
+    fn delivered(item: &str, token: i64) -> DeliveryStep {
+        DeliveryStep::Delivered {
             item: item.to_owned(),
             node: format!("node of {item}"),
             token,
@@ -195,17 +195,17 @@ mod tests {
         }
     }
 
-    fn acked(item: &str, token: i64) -> Step {
+    fn acked(item: &str, token: i64) -> DeliveryStep {
         let item = item.to_owned();
-        Step::Acked { item, token }
+        DeliveryStep::Acked { item, token }
     }
 
-    fn acking(item: &str, token: i64) -> Step {
+    fn acking(item: &str, token: i64) -> DeliveryStep {
         let item = item.to_owned();
-        Step::Acking { item, token }
+        DeliveryStep::Acking { item, token }
     }
 
-    fn delivery(steps: &[Step]) -> Result<(), String> {
+    fn delivery(steps: &[DeliveryStep]) -> Result<(), String> {
         check_delivery(steps)
     }
 
@@ -216,13 +216,13 @@ mod tests {
             delivery(&[
                 put("a"),
                 put("b"),
-                Step::Putting { item: item("c") },
-                Step::NotPut { item: item("d") },
+                DeliveryStep::Putting { item: item("c") },
+                DeliveryStep::NotPut { item: item("d") },
                 delivered("a", 1),
                 delivered("b", 2),
                 delivered("b", 3),
                 acked("a", 1),
-                Step::Acking {
+                DeliveryStep::Acking {
                     item: item("b"),
                     token: 3,
                 },
@@ -230,7 +230,7 @@ mod tests {
             Ok(())
         );
         assert_eq!(
-            delivery(&[put("b"), Step::Dead { item: item("b") }]),
+            delivery(&[put("b"), DeliveryStep::Dead { item: item("b") }]),
             Ok(())
         );
     }
@@ -249,13 +249,13 @@ mod tests {
 
     #[test]
     fn each_wrong_is_seen() {
-        let other_node = Step::Delivered {
+        let other_node = DeliveryStep::Delivered {
             item: "a".to_owned(),
             node: "another".to_owned(),
             token: 2,
             at_ms: 0,
         };
-        let dead = Step::Dead {
+        let dead = DeliveryStep::Dead {
             item: "a".to_owned(),
         };
         for (events, expected) in [
@@ -307,7 +307,7 @@ mod tests {
             ),
             (
                 vec![
-                    Step::NotPut {
+                    DeliveryStep::NotPut {
                         item: "a".to_owned(),
                     },
                     delivered("a", 1),
@@ -324,7 +324,7 @@ mod tests {
         }
     }
 
-    fn order(steps: &[Step]) -> bool {
+    fn order(steps: &[DeliveryStep]) -> bool {
         // The rank is the length of the name.
         let rank = |item: &str| item.len() as u64;
         check_order(steps, rank).is_ok()
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn order_is_by_rank_and_then_as_they_were_put() {
-        let take = || Step::Taking;
+        let take = || DeliveryStep::Taking;
         assert!(order(&[
             put("bb"),
             put("a"),
@@ -352,7 +352,7 @@ mod tests {
     fn what_is_put_meanwhile_may_wait() {
         assert!(order(&[
             put("bb"),
-            Step::Taking,
+            DeliveryStep::Taking,
             put("a"),
             delivered("bb", 1),
         ]));
@@ -362,7 +362,7 @@ mod tests {
     fn early_delivery_is_seen() {
         // The name is the time at which it is due.
         let due = |item: &str| item.parse().unwrap();
-        let at = |at_ms| Step::Delivered {
+        let at = |at_ms| DeliveryStep::Delivered {
             item: "5".to_owned(),
             node: "node".to_owned(),
             token: 1,
@@ -378,11 +378,11 @@ mod tests {
         assert!(order(&[
             put("a"),
             put("b"),
-            Step::Taking,
+            DeliveryStep::Taking,
             delivered("a", 1),
-            Step::Taking,
+            DeliveryStep::Taking,
             delivered("b", 2),
-            Step::Taking,
+            DeliveryStep::Taking,
             delivered("a", 3),
         ]));
     }

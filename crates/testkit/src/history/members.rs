@@ -10,7 +10,7 @@ use super::event::Moment;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the fields are named for what they are")]
-pub enum Step {
+pub enum MemberStep {
     /// Is about to join with this entry, or to replace its entry by this one.
     Joining { entry: String },
     /// The servers have acknowledged that the entry is gone.
@@ -30,15 +30,15 @@ pub enum Step {
 /// # Errors
 ///
 /// If a list showed an entry that could not be there, or did not show one that was there.
-pub fn check_members(steps: &[(Moment, usize, Step)]) -> Result<(), String> {
+pub fn check_members(steps: &[(Moment, usize, MemberStep)]) -> Result<(), String> {
     let mut joining: HashMap<&str, Moment> = HashMap::new();
     let mut left: HashMap<&str, Moment> = HashMap::new();
-    let mut stays: BTreeMap<usize, Vec<Stay<'_>>> = BTreeMap::new();
+    let mut stays: BTreeMap<usize, Vec<MemberStay<'_>>> = BTreeMap::new();
     for (at, who, step) in steps {
         match step {
-            Step::Joining { entry } => drop(joining.insert(entry, *at)),
-            Step::Left { entry } => drop(left.insert(entry, *at)),
-            Step::Stayed { entry, since } => {
+            MemberStep::Joining { entry } => drop(joining.insert(entry, *at)),
+            MemberStep::Left { entry } => drop(left.insert(entry, *at)),
+            MemberStep::Stayed { entry, since } => {
                 stays.entry(*who).or_default().push((*since, *at, entry))
             }
             _ => {}
@@ -48,8 +48,8 @@ pub fn check_members(steps: &[(Moment, usize, Step)]) -> Result<(), String> {
     let mut looking: HashMap<usize, Moment> = HashMap::new();
     for (at, who, step) in steps {
         match step {
-            Step::Looking => drop(looking.insert(*who, *at)),
-            Step::Looked { entries } => {
+            MemberStep::Looking => drop(looking.insert(*who, *at)),
+            MemberStep::Looked { entries } => {
                 let Some(since) = looking.remove(who) else {
                     continue;
                 };
@@ -83,7 +83,7 @@ pub fn check_members(steps: &[(Moment, usize, Step)]) -> Result<(), String> {
 }
 
 /// From when to when an entry was there.
-type Stay<'a> = (Moment, Moment, &'a str);
+type MemberStay<'a> = (Moment, Moment, &'a str);
 
 #[cfg(test)]
 mod tests {
@@ -91,29 +91,29 @@ mod tests {
 
     use super::*;
 
-    fn check(steps: Vec<(usize, Step)>) -> Result<(), String> {
+    fn check(steps: Vec<(usize, MemberStep)>) -> Result<(), String> {
         let at = |ms| Moment::after_boot(Duration::from_millis(ms));
         let steps = (1..).zip(steps);
         let steps: Vec<_> = steps.map(|(ms, (who, step))| (at(ms), who, step)).collect();
         check_members(&steps)
     }
 
-    fn joining() -> (usize, Step) {
-        (0, Step::Joining { entry: "a".into() })
+    fn joining() -> (usize, MemberStep) {
+        (0, MemberStep::Joining { entry: "a".into() })
     }
 
-    fn left() -> (usize, Step) {
-        (0, Step::Left { entry: "a".into() })
+    fn left() -> (usize, MemberStep) {
+        (0, MemberStep::Left { entry: "a".into() })
     }
 
-    fn looked(entries: &[&str]) -> (usize, Step) {
+    fn looked(entries: &[&str]) -> (usize, MemberStep) {
         let entries = entries.iter().map(|entry| (*entry).to_owned()).collect();
-        (1, Step::Looked { entries })
+        (1, MemberStep::Looked { entries })
     }
 
     #[test]
     fn member_may_be_seen_from_its_join_to_its_leave() {
-        let looking = || (1, Step::Looking);
+        let looking = || (1, MemberStep::Looking);
         let right = vec![
             looking(),
             joining(),
@@ -133,11 +133,11 @@ mod tests {
 
     #[test]
     fn member_that_is_there_is_seen() {
-        let looking = || (1, Step::Looking);
+        let looking = || (1, MemberStep::Looking);
         let since = Moment::after_boot(Duration::from_millis(1));
         let stayed = || {
             let entry = "a".into();
-            (0, Step::Stayed { entry, since })
+            (0, MemberStep::Stayed { entry, since })
         };
         let seen = vec![joining(), looking(), looked(&["a"]), stayed()];
         assert_eq!(check(seen), Ok(()));

@@ -14,7 +14,7 @@ use super::event::Moment;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the fields are named for what they are")]
-pub enum Step {
+pub enum RegisterStep {
     /// Is about to replace a value that it has read, `None` if there was none.
     Changing {
         key: String,
@@ -37,7 +37,7 @@ pub enum Step {
 ///
 /// If no order of the operations explains what they returned.
 pub fn check_registers(
-    steps: impl IntoIterator<Item = (Moment, usize, Step)>,
+    steps: impl IntoIterator<Item = (Moment, usize, RegisterStep)>,
 ) -> Result<(), String> {
     for (key, operations) in operations(steps) {
         check_register(&operations).map_err(|found| format!("{key}: {found}"))?;
@@ -47,25 +47,25 @@ pub fn check_registers(
 
 /// One operation on one register.
 #[derive(Debug, Clone)]
-struct Operation {
+struct RegisterCall {
     who: usize,
     called: Moment,
     returned: Option<Moment>,
-    what: What,
+    what: RegisterCallKind,
 }
 
 #[derive(Debug, Clone)]
-enum What {
+enum RegisterCallKind {
     Change { from: Option<String>, to: String },
     Read(Option<String>),
 }
 
-impl Operation {
+impl RegisterCall {
     /// The value after it, if it may take effect on this value.
     fn step(&self, value: Option<&str>) -> Option<Option<&str>> {
         match &self.what {
-            What::Change { from, to } if from.as_deref() == value => Some(Some(to)),
-            What::Read(read) if read.as_deref() == value => Some(read.as_deref()),
+            RegisterCallKind::Change { from, to } if from.as_deref() == value => Some(Some(to)),
+            RegisterCallKind::Read(read) if read.as_deref() == value => Some(read.as_deref()),
             _ => None,
         }
     }
@@ -75,8 +75,8 @@ impl Operation {
         let returned = self.returned.map_or("never".to_owned(), seconds);
         let called = seconds(self.called);
         let did = match &self.what {
-            What::Change { from, to } => format!("changed {from:?} to {to:?}"),
-            What::Read(value) => format!("read {value:?}"),
+            RegisterCallKind::Change { from, to } => format!("changed {from:?} to {to:?}"),
+            RegisterCallKind::Read(value) => format!("read {value:?}"),
         };
         format!(
             "  {called:>11} s to {returned} s  worker {} {did}",
@@ -87,42 +87,42 @@ impl Operation {
 
 /// Puts the steps of each register together. Operations that had no effect and no result are left out.
 fn operations(
-    steps: impl IntoIterator<Item = (Moment, usize, Step)>,
-) -> BTreeMap<String, Vec<Operation>> {
-    let mut all: BTreeMap<String, Vec<Operation>> = BTreeMap::new();
+    steps: impl IntoIterator<Item = (Moment, usize, RegisterStep)>,
+) -> BTreeMap<String, Vec<RegisterCall>> {
+    let mut all: BTreeMap<String, Vec<RegisterCall>> = BTreeMap::new();
     let mut changes: HashMap<(String, String), usize> = HashMap::new();
     let mut reads: HashMap<(String, usize), Moment> = HashMap::new();
     let mut refused: HashSet<(String, usize)> = HashSet::new();
     for (at, who, step) in steps {
         match step {
-            Step::Changing { key, from, to } => {
+            RegisterStep::Changing { key, from, to } => {
                 let operations = all.entry(key.clone()).or_default();
                 changes.insert((key, to.clone()), operations.len());
-                operations.push(Operation {
+                operations.push(RegisterCall {
                     who,
                     called: at,
                     returned: None,
-                    what: What::Change { from, to },
+                    what: RegisterCallKind::Change { from, to },
                 });
             }
-            Step::Changed { key, to } => {
+            RegisterStep::Changed { key, to } => {
                 if let Some(index) = changes.get(&(key.clone(), to)) {
                     all.entry(key).or_default()[*index].returned = Some(at);
                 }
             }
-            Step::NotChanged { key, to } => {
+            RegisterStep::NotChanged { key, to } => {
                 if let Some(index) = changes.get(&(key.clone(), to)) {
                     refused.insert((key, *index));
                 }
             }
-            Step::Reading { key } => drop(reads.insert((key, who), at)),
-            Step::Read { key, value } => {
+            RegisterStep::Reading { key } => drop(reads.insert((key, who), at)),
+            RegisterStep::Read { key, value } => {
                 if let Some(called) = reads.remove(&(key.clone(), who)) {
-                    all.entry(key).or_default().push(Operation {
+                    all.entry(key).or_default().push(RegisterCall {
                         who,
                         called,
                         returned: Some(at),
-                        what: What::Read(value),
+                        what: RegisterCallKind::Read(value),
                     });
                 }
             }
@@ -140,13 +140,13 @@ fn operations(
 
 /// What one order of the operations so far has led to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct State<'a> {
+struct RegisterState<'a> {
     value: Option<&'a str>,
     /// Operations that have taken effect and have not returned.
     done: BTreeSet<usize>,
 }
 
-fn check_register(operations: &[Operation]) -> Result<(), String> {
+fn check_register(operations: &[RegisterCall]) -> Result<(), String> {
     // Calls come before returns of the same moment.
     let calls = operations.iter().enumerate();
     let calls = calls.map(|(index, one)| (one.called, false, index));
@@ -156,7 +156,7 @@ fn check_register(operations: &[Operation]) -> Result<(), String> {
     events.sort_unstable();
 
     let mut open: BTreeSet<usize> = BTreeSet::new();
-    let mut states = HashSet::from([State {
+    let mut states = HashSet::from([RegisterState {
         value: None,
         done: BTreeSet::new(),
     }]);
@@ -178,12 +178,12 @@ fn check_register(operations: &[Operation]) -> Result<(), String> {
 /// All states in which the operation has taken effect that other open operations can have led to before it.
 fn with<'a>(
     index: usize,
-    states: HashSet<State<'a>>,
-    operations: &'a [Operation],
+    states: HashSet<RegisterState<'a>>,
+    operations: &'a [RegisterCall],
     open: &BTreeSet<usize>,
-) -> HashSet<State<'a>> {
+) -> HashSet<RegisterState<'a>> {
     let mut seen = states.clone();
-    let mut left: Vec<State<'a>> = states.into_iter().collect();
+    let mut left: Vec<RegisterState<'a>> = states.into_iter().collect();
     let mut reached = HashSet::new();
     while let Some(mut state) = left.pop() {
         if state.done.remove(&index) {
@@ -194,7 +194,7 @@ fn with<'a>(
             if let Some(value) = operations[*next].step(state.value) {
                 let mut done = state.done.clone();
                 done.insert(*next);
-                let state = State { value, done };
+                let state = RegisterState { value, done };
                 if seen.insert(state.clone()) {
                     left.push(state);
                 }
@@ -207,13 +207,17 @@ fn with<'a>(
 /// The most operations that a violation prints.
 const LINES_MAX: usize = 20;
 
-fn violation(operations: &[Operation], wrong: usize, before: &HashSet<State<'_>>) -> String {
+fn violation(
+    operations: &[RegisterCall],
+    wrong: usize,
+    before: &HashSet<RegisterState<'_>>,
+) -> String {
     let start = operations.iter().map(|one| one.called).min();
     let start = start.unwrap_or(operations[wrong].called);
     let mut values: Vec<_> = before.iter().map(|state| state.value).collect();
     values.sort_unstable();
     values.dedup();
-    let mut latest: Vec<&Operation> = operations
+    let mut latest: Vec<&RegisterCall> = operations
         .iter()
         .filter(|one| Some(one.called) <= operations[wrong].returned)
         .collect();
@@ -239,41 +243,41 @@ mod tests {
         Moment::after_boot(Duration::from_millis(ms))
     }
 
-    fn changing(from: Option<&str>, to: &str) -> Step {
-        Step::Changing {
+    fn changing(from: Option<&str>, to: &str) -> RegisterStep {
+        RegisterStep::Changing {
             key: "k".into(),
             from: from.map(str::to_owned),
             to: to.into(),
         }
     }
 
-    fn changed(to: &str) -> Step {
-        Step::Changed {
+    fn changed(to: &str) -> RegisterStep {
+        RegisterStep::Changed {
             key: "k".into(),
             to: to.into(),
         }
     }
 
-    fn refused(to: &str) -> Step {
-        Step::NotChanged {
+    fn refused(to: &str) -> RegisterStep {
+        RegisterStep::NotChanged {
             key: "k".into(),
             to: to.into(),
         }
     }
 
-    fn reading() -> Step {
-        Step::Reading { key: "k".into() }
+    fn reading() -> RegisterStep {
+        RegisterStep::Reading { key: "k".into() }
     }
 
-    fn read(value: Option<&str>) -> Step {
-        Step::Read {
+    fn read(value: Option<&str>) -> RegisterStep {
+        RegisterStep::Read {
             key: "k".into(),
             value: value.map(str::to_owned),
         }
     }
 
     /// Steps of processes, a millisecond apart.
-    fn check(steps: Vec<(usize, Step)>) -> Result<(), String> {
+    fn check(steps: Vec<(usize, RegisterStep)>) -> Result<(), String> {
         let steps = (1..).zip(steps);
         check_registers(steps.map(|(ms, (who, step))| (at(ms), who, step)))
     }
@@ -374,7 +378,7 @@ mod tests {
     }
 
     /// Their steps. Each operation has a process of its own.
-    fn steps(history: &[(u64, u64, bool)]) -> Vec<(Moment, usize, Step)> {
+    fn steps(history: &[(u64, u64, bool)]) -> Vec<(Moment, usize, RegisterStep)> {
         let mut steps = Vec::new();
         let mut value: Option<String> = None;
         for (who, (before, after, is_read)) in history.iter().enumerate() {
@@ -406,8 +410,8 @@ mod tests {
         #[test]
         fn read_from_before_its_call_is_found(history in histories()) {
             let mut steps = steps(&history);
-            let to = |step: &Step| match step {
-                Step::Changed { to, .. } => Some(to.clone()),
+            let to = |step: &RegisterStep| match step {
+                RegisterStep::Changed { to, .. } => Some(to.clone()),
                 _ => None,
             };
             // Long after everything, the last but one.

@@ -10,21 +10,21 @@ use super::event::{Event, Moment, What};
 /// A step at a double barrier, as a process records it; [`stays`] combines them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Step {
-    /// See [`Stay::arrived`].
+pub enum RoundStep {
+    /// See [`RoundStay::arrived`].
     Arrived,
-    /// See [`Stay::entered`].
+    /// See [`RoundStay::entered`].
     #[expect(missing_docs, reason = "said above")]
     Entered { round: u64 },
     /// The process gave up entering, began to leave, learned that its membership was lost, or died.
     Ending,
-    /// See [`Stay::left`].
+    /// See [`RoundStay::left`].
     Left,
 }
 
 /// One stay at a double barrier, from the call to enter to the end of the call to leave. Steps that did not happen are `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stay {
+pub struct RoundStay {
     /// The number of the member.
     pub who: usize,
     /// When it called enter: recorded before the call.
@@ -39,7 +39,7 @@ pub struct Stay {
     pub left: Option<Moment>,
 }
 
-impl Stay {
+impl RoundStay {
     /// A stay that begins now.
     pub fn begin(who: usize) -> Self {
         Self {
@@ -95,15 +95,15 @@ impl Stay {
 }
 
 /// Combines steps, which are in the order of time, each with the number of its member.
-pub fn stays(steps: impl IntoIterator<Item = (Moment, usize, Step)>) -> Vec<Stay> {
-    let mut stays: Vec<Stay> = Vec::new();
+pub fn stays(steps: impl IntoIterator<Item = (Moment, usize, RoundStep)>) -> Vec<RoundStay> {
+    let mut stays: Vec<RoundStay> = Vec::new();
     let mut open: HashMap<usize, usize> = HashMap::new();
     for (at, who, step) in steps {
-        if step == Step::Arrived {
+        if step == RoundStep::Arrived {
             open.insert(who, stays.len());
-            stays.push(Stay {
+            stays.push(RoundStay {
                 arrived: at,
-                ..Stay::begin(who)
+                ..RoundStay::begin(who)
             });
             continue;
         }
@@ -111,11 +111,11 @@ pub fn stays(steps: impl IntoIterator<Item = (Moment, usize, Step)>) -> Vec<Stay
             continue;
         };
         match step {
-            Step::Arrived => {}
-            Step::Entered { round } => stay.entered = Some((at, round)),
-            Step::Ending if stay.entered.is_none() => stay.gave_up = stay.gave_up.or(Some(at)),
-            Step::Ending => stay.leaving = stay.leaving.or(Some(at)),
-            Step::Left => stay.left = Some(at),
+            RoundStep::Arrived => {}
+            RoundStep::Entered { round } => stay.entered = Some((at, round)),
+            RoundStep::Ending if stay.entered.is_none() => stay.gave_up = stay.gave_up.or(Some(at)),
+            RoundStep::Ending => stay.leaving = stay.leaving.or(Some(at)),
+            RoundStep::Left => stay.left = Some(at),
         }
     }
     stays
@@ -124,14 +124,14 @@ pub fn stays(steps: impl IntoIterator<Item = (Moment, usize, Step)>) -> Vec<Stay
 /// Checks the stays at a barrier of `size` members; returns the violation as text.
 ///
 /// A member that gave up while it was cut off is counted until the server notices or expires its session: at most `linger`.
-pub fn check_rounds(stays: &[Stay], size: usize, linger: Duration) -> Result<(), String> {
-    let mut rounds: BTreeMap<u64, Vec<(Moment, &Stay)>> = BTreeMap::new();
+pub fn check_rounds(stays: &[RoundStay], size: usize, linger: Duration) -> Result<(), String> {
+    let mut rounds: BTreeMap<u64, Vec<(Moment, &RoundStay)>> = BTreeMap::new();
     for stay in stays {
         if let Some((at, round)) = stay.entered {
             rounds.entry(round).or_default().push((at, stay));
         }
     }
-    let mut before: Option<(u64, &Vec<(Moment, &Stay)>)> = None;
+    let mut before: Option<(u64, &Vec<(Moment, &RoundStay)>)> = None;
     for (round, members) in &rounds {
         let first_in = members.iter().map(|(at, _)| *at).min();
         let first_in = first_in.unwrap_or(Moment::NEVER);
@@ -161,7 +161,7 @@ pub fn check_rounds(stays: &[Stay], size: usize, linger: Duration) -> Result<(),
         }
         for (_, stay) in members {
             let Some(left) = stay.left else { continue };
-            let stayed = |other: &Stay| other.leaving.is_none_or(|leaving| leaving > left);
+            let stayed = |other: &RoundStay| other.leaving.is_none_or(|leaving| leaving > left);
             if let Some((_, other)) = members.iter().find(|(_, other)| stayed(other)) {
                 return Err(format!(
                     "round {round}: member {} left while member {} was inside",
@@ -170,7 +170,7 @@ pub fn check_rounds(stays: &[Stay], size: usize, linger: Duration) -> Result<(),
             }
         }
         if let Some((previous, members)) = before {
-            let stayed = |stay: &Stay| stay.leaving.is_none_or(|leaving| leaving > first_in);
+            let stayed = |stay: &RoundStay| stay.leaving.is_none_or(|leaving| leaving > first_in);
             if let Some((_, stay)) = members.iter().find(|(_, stay)| stayed(stay)) {
                 return Err(format!(
                     "round {round} began while member {} was in round {previous}",
@@ -194,8 +194,8 @@ mod tests {
     }
 
     /// Two members of a round that begins at one moment.
-    fn met(round: u64, from: u64) -> [Stay; 2] {
-        [0, 1].map(|who| Stay {
+    fn met(round: u64, from: u64) -> [RoundStay; 2] {
+        [0, 1].map(|who| RoundStay {
             who,
             arrived: at(from + who as u64),
             entered: Some((at(from + 2), round)),
@@ -208,12 +208,12 @@ mod tests {
     #[test]
     fn steps_become_stays() {
         let steps = [
-            (at(0), 0, Step::Arrived),
-            (at(1), 1, Step::Arrived),
-            (at(2), 0, Step::Entered { round: 7 }),
-            (at(3), 1, Step::Ending),
-            (at(4), 0, Step::Ending),
-            (at(5), 0, Step::Left),
+            (at(0), 0, RoundStep::Arrived),
+            (at(1), 1, RoundStep::Arrived),
+            (at(2), 0, RoundStep::Entered { round: 7 }),
+            (at(3), 1, RoundStep::Ending),
+            (at(4), 0, RoundStep::Ending),
+            (at(5), 0, RoundStep::Left),
         ];
         let [inside, outside] = stays(steps).try_into().unwrap();
         assert_eq!(inside.entered, Some((at(2), 7)));
@@ -269,7 +269,7 @@ mod tests {
         let mut early = other;
         early.arrived = at(0);
         early.gave_up = Some(at(0));
-        let late = Stay {
+        let late = RoundStay {
             arrived: at(1),
             ..one
         };

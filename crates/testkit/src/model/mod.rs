@@ -63,7 +63,7 @@ enum Lifetime {
 
 /// The zxid and time of one write.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
+struct TxnMoment {
     session: i64,
     zxid: i64,
     time_ms: i64,
@@ -169,7 +169,7 @@ impl Model {
             return self.read(session, request);
         }
         self.zxid += 1;
-        let moment = Moment {
+        let moment = TxnMoment {
             session,
             zxid: self.zxid,
             time_ms,

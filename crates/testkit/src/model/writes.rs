@@ -5,7 +5,7 @@ use bellwether_wire::code::ErrorCode;
 use bellwether_wire::op::Op;
 use bellwether_wire::stat::Stat;
 
-use super::{Lifetime, Model, Moment, Node, RESERVED, unmodelled};
+use super::{Lifetime, Model, Node, RESERVED, TxnMoment, unmodelled};
 use crate::raw::reply::{Body, MultiResult};
 use crate::raw::request::{Create, Request};
 
@@ -13,7 +13,11 @@ use crate::raw::request::{Create, Request};
 const TTL_MS_MAX: i64 = 0xFF_FFFF_FFFF;
 
 impl Model {
-    pub(super) fn write(&mut self, request: &Request, moment: Moment) -> Result<Body, ErrorCode> {
+    pub(super) fn write(
+        &mut self,
+        request: &Request,
+        moment: TxnMoment,
+    ) -> Result<Body, ErrorCode> {
         match request {
             Request::Multi(ops) => self.multi(ops, moment),
             Request::CloseSession => {
@@ -34,7 +38,7 @@ impl Model {
     }
 
     /// Writes that work the same inside and outside of a multi.
-    fn write_simple(&mut self, request: &Request, moment: Moment) -> Result<Body, ErrorCode> {
+    fn write_simple(&mut self, request: &Request, moment: TxnMoment) -> Result<Body, ErrorCode> {
         match request {
             Request::Delete { path, version } => self.delete(path, *version, moment),
             Request::SetData {
@@ -47,7 +51,7 @@ impl Model {
         }
     }
 
-    fn multi(&mut self, ops: &[Request], moment: Moment) -> Result<Body, ErrorCode> {
+    fn multi(&mut self, ops: &[Request], moment: TxnMoment) -> Result<Body, ErrorCode> {
         let is_well_formed = |op: &Request| {
             matches!(
                 op,
@@ -100,7 +104,7 @@ impl Model {
     fn create_in_multi(
         &mut self,
         create: &Create,
-        moment: Moment,
+        moment: TxnMoment,
     ) -> Result<MultiResult, ErrorCode> {
         let lifetime = lifetime_of(create, moment.session);
         let (path, stat) = self.create(create, lifetime, moment)?;
@@ -118,7 +122,7 @@ impl Model {
         &mut self,
         create: &Create,
         lifetime: Result<Lifetime, ErrorCode>,
-        moment: Moment,
+        moment: TxnMoment,
     ) -> Result<(String, Stat), ErrorCode> {
         if !(Create::PERSISTENT..=Create::TTL_SEQUENTIAL).contains(&create.flags) {
             return Err(ErrorCode::BadArguments);
@@ -174,7 +178,7 @@ impl Model {
         Ok((path, stat))
     }
 
-    fn delete(&mut self, path: &str, version: i32, moment: Moment) -> Result<Body, ErrorCode> {
+    fn delete(&mut self, path: &str, version: i32, moment: TxnMoment) -> Result<Body, ErrorCode> {
         let parent = parent_of(path)?;
         if RESERVED.contains(&path) {
             return Err(ErrorCode::BadArguments);
@@ -193,7 +197,7 @@ impl Model {
         path: &str,
         data: Option<Vec<u8>>,
         version: i32,
-        moment: Moment,
+        moment: TxnMoment,
     ) -> Result<Body, ErrorCode> {
         validate(path)?;
         check_version(version, self.permitted(path, acl::WRITE)?.version)?;
@@ -221,7 +225,7 @@ impl Model {
         Ok(Body::None)
     }
 
-    fn close_session(&mut self, moment: Moment) {
+    fn close_session(&mut self, moment: TxnMoment) {
         for path in self.ephemerals(moment.session) {
             self.remove(&path, moment.zxid);
         }

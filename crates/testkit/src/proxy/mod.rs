@@ -377,20 +377,20 @@ impl Drop for FaultProxy {
 
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<ProxyState>,
     gates: watch::Sender<Gates>,
     /// Whether the proxy does not parse frames.
     plain: bool,
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ProxyState> {
         self.state.lock().expect("nothing panics under this lock")
     }
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ProxyState {
     refuse: bool,
     connections: HashMap<usize, Connection>,
     next_connection: usize,

@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio::time::timeout;
 
-use crate::raw::reply::{Event, Frame, Reply};
+use crate::raw::reply::{Frame, Reply, WatchEvent};
 use crate::raw::request::Request;
 
 /// The default time limit of a receive; see [`RawClient::set_deadline`].
@@ -53,7 +53,7 @@ pub struct RawClient {
     last_zxid: i64,
     /// The operations of unanswered requests; `None` for raw ones.
     pending: VecDeque<(i32, Option<Op>)>,
-    events: Vec<Event>,
+    events: Vec<WatchEvent>,
 }
 
 /// Options of a connection.
@@ -303,7 +303,7 @@ impl RawClient {
     }
 
     /// Waits for the next event, kept ones first; a reply instead is an error.
-    pub async fn receive_event(&mut self) -> Result<Event> {
+    pub async fn receive_event(&mut self) -> Result<WatchEvent> {
         if !self.events.is_empty() {
             return Ok(self.events.remove(0));
         }
@@ -336,7 +336,7 @@ impl RawClient {
     }
 
     /// The events that arrived before replies, in order.
-    pub fn take_events(&mut self) -> Vec<Event> {
+    pub fn take_events(&mut self) -> Vec<WatchEvent> {
         std::mem::take(&mut self.events)
     }
 

@@ -17,7 +17,7 @@ pub enum Frame {
     /// The answer to a request.
     Reply(Reply),
     /// A watch event.
-    Event(Event),
+    Event(WatchEvent),
 }
 
 /// The answer to a request.
@@ -35,7 +35,7 @@ pub struct Reply {
 
 /// A watch that fired.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct WatchEvent {
     /// What happened.
     pub kind: EventKind,
     /// The path.
@@ -92,7 +92,7 @@ impl Frame {
             let (kind, path) = event::decode(&mut reader).context("event")?;
             ensure!(reader.rest().is_empty(), "bytes behind an event");
             let zxid = header.zxid;
-            return Ok(Self::Event(Event { kind, path, zxid }));
+            return Ok(Self::Event(WatchEvent { kind, path, zxid }));
         }
         Reply::decode(header, op_of(header.xid), bytes).map(Self::Reply)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use bellwether_testkit::history::gates::Passage;
-use bellwether_testkit::history::rounds::Step;
+use bellwether_testkit::history::rounds::RoundStep;
 use bellwether_testkit::history::{Moment, What};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -249,7 +249,7 @@ fn bury(records: &Records, orders: &Orders, killed: Moment) {
             }
             Recipe::Barrier if orders.who == 0 => end(Some(recipe), Did::Pass(Passage::Opening)),
             Recipe::Barrier => end(Some(recipe), Did::Pass(Passage::Failed)),
-            Recipe::DoubleBarrier => end(Some(recipe), Did::Meet(Step::Ending)),
+            Recipe::DoubleBarrier => end(Some(recipe), Did::Meet(RoundStep::Ending)),
             // What has no end in the records may have happened or not.
             Recipe::Counter
             | Recipe::TwoPhase

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwether::barrier::BarrierGuard;
 use bellwether::{Barrier, Client, DoubleBarrier};
 use bellwether_testkit::history::gates::Passage;
-use bellwether_testkit::history::rounds::Step;
+use bellwether_testkit::history::rounds::RoundStep;
 use rand::Rng as _;
 use tokio::time::timeout;
 
@@ -60,7 +60,7 @@ async fn keep_gate(
 pub(super) async fn run_meetings(mut worker: Worker, client: &Client) {
     let barrier = DoubleBarrier::new(client, &worker.path, round_size(worker.workers));
     while !worker.is_stopped() {
-        worker.note(Did::Meet(Step::Arrived));
+        worker.note(Did::Meet(RoundStep::Arrived));
         let limit = match worker.random.random_ratio(1, 8) {
             true => worker.moment(),
             false => Duration::from_secs(3600),
@@ -69,26 +69,26 @@ pub(super) async fn run_meetings(mut worker: Worker, client: &Client) {
         match entered {
             Some(Ok(Ok(inside))) => stay(&mut worker, inside).await,
             Some(Ok(Err(error))) => {
-                worker.note(Did::Meet(Step::Ending));
+                worker.note(Did::Meet(RoundStep::Ending));
                 worker.failed(&error).await;
             }
-            Some(Err(_)) | None => worker.note(Did::Meet(Step::Ending)),
+            Some(Err(_)) | None => worker.note(Did::Meet(RoundStep::Ending)),
         }
     }
 }
 
 /// Stays for a while, and leaves in one of several ways.
 async fn stay(worker: &mut Worker, inside: BarrierGuard) {
-    worker.note(Did::Meet(Step::Entered {
+    worker.note(Did::Meet(RoundStep::Entered {
         round: inside.round(),
     }));
     let time = worker.moment();
     let _ = timeout(time, inside.lost()).await;
-    worker.note(Did::Meet(Step::Ending));
+    worker.note(Did::Meet(RoundStep::Ending));
     if worker.random.random_ratio(1, 10) {
         return drop(inside);
     }
     if let Some(Ok(())) = worker.unless_stopped(inside.leave()).await {
-        worker.note(Did::Meet(Step::Left));
+        worker.note(Did::Meet(RoundStep::Left));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwether::Client;
 use bellwether::queue::{PutError, SettleError};
 use bellwether_testkit::history::What;
-use bellwether_testkit::history::deliveries::Step;
+use bellwether_testkit::history::deliveries::DeliveryStep;
 use rand::Rng as _;
 
 use super::shelf::{Place, Shelf, Work, now_ms};
@@ -35,13 +35,13 @@ async fn produce(mut worker: Worker, shelf: Shelf, place: &Place) {
         }
         let rank = shelf.next_rank(&mut worker.random);
         let item = format!("{rank} {}.{}.{number}", worker.who, worker.generation);
-        note(&worker, Step::Putting { item: item.clone() });
+        note(&worker, DeliveryStep::Putting { item: item.clone() });
         match worker.unless_stopped(place.put(rank, &item)).await {
-            Some(Ok(())) => note(&worker, Step::Put { item }),
+            Some(Ok(())) => note(&worker, DeliveryStep::Put { item }),
             // The result is unknown.
             None | Some(Err(PutError::OutcomeUnknown { .. })) => {}
             Some(Err(error)) => {
-                note(&worker, Step::NotPut { item });
+                note(&worker, DeliveryStep::NotPut { item });
                 worker.failed(&error).await;
             }
         }
@@ -65,7 +65,7 @@ async fn settle(worker: &mut Worker, work: Work, session_timeout: Duration) {
     let (item, token) = (work.item(), work.hold().token().number());
     note(
         worker,
-        Step::Delivered {
+        DeliveryStep::Delivered {
             item: item.clone(),
             node: work.hold().node().to_owned(),
             token,
@@ -98,18 +98,18 @@ async fn settle(worker: &mut Worker, work: Work, session_timeout: Duration) {
     }
     note(
         worker,
-        Step::Acking {
+        DeliveryStep::Acking {
             item: item.clone(),
             token,
         },
     );
     match work.succeed().await {
-        Ok(()) => note(worker, Step::Acked { item, token }),
-        Err(SettleError::NotClaimed { .. }) => note(worker, Step::NotAcked { item, token }),
+        Ok(()) => note(worker, DeliveryStep::Acked { item, token }),
+        Err(SettleError::NotClaimed { .. }) => note(worker, DeliveryStep::NotAcked { item, token }),
         Err(error) => worker.failed(&error).await,
     }
 }
 
-fn note(worker: &Worker, step: Step) {
+fn note(worker: &Worker, step: DeliveryStep) {
     worker.note(Did::Item(step));
 }

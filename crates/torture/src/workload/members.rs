@@ -2,7 +2,7 @@
 
 use bellwether::state::MembershipState;
 use bellwether::{Client, Group, Membership};
-use bellwether_testkit::history::members::Step;
+use bellwether_testkit::history::members::MemberStep;
 use rand::Rng as _;
 
 use super::{Worker, catch_up};
@@ -76,7 +76,7 @@ impl GroupMember<'_> {
     /// Lists the members.
     async fn look(&self) {
         let session = self.client.session_id();
-        self.worker.note(Did::Member(Step::Looking));
+        self.worker.note(Did::Member(MemberStep::Looking));
         if !catch_up(self.client).await {
             return;
         }
@@ -87,9 +87,10 @@ impl GroupMember<'_> {
             let text = |data: Vec<u8>| String::from_utf8_lossy(&data).into_owned();
             let entries: Vec<String> = members.into_values().map(text).collect();
             let is_found = entries.contains(&self.entry);
-            self.worker.note(Did::Member(Step::Looked { entries }));
+            self.worker
+                .note(Did::Member(MemberStep::Looked { entries }));
             if is_found {
-                self.worker.note(Did::Member(Step::Found));
+                self.worker.note(Did::Member(MemberStep::Found));
             }
         }
     }
@@ -101,11 +102,11 @@ impl GroupMember<'_> {
 
     fn note_left(&self) {
         let entry = self.entry.clone();
-        self.worker.note(Did::Member(Step::Left { entry }));
+        self.worker.note(Did::Member(MemberStep::Left { entry }));
     }
 }
 
 fn note_joining(worker: &Worker, entry: &str) {
     let entry = entry.to_owned();
-    worker.note(Did::Member(Step::Joining { entry }));
+    worker.note(Did::Member(MemberStep::Joining { entry }));
 }

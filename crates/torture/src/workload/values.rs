@@ -3,7 +3,7 @@
 use bellwether::error::{AcquireError, StateError, WriteError};
 use bellwether::state::Seen;
 use bellwether::{Client, Config, Lock};
-use bellwether_testkit::history::registers::Step;
+use bellwether_testkit::history::registers::RegisterStep;
 use bellwether_testkit::history::sights::Sight;
 use futures_util::StreamExt as _;
 use rand::Rng as _;
@@ -67,7 +67,7 @@ impl Change {
             Err(_) => return Ok(()),
         };
         worker.pause().await;
-        worker.note(Did::Register(Step::Changing {
+        worker.note(Did::Register(RegisterStep::Changing {
             key: self.key.clone(),
             from: from.clone(),
             to: self.to.clone(),
@@ -91,14 +91,14 @@ impl Change {
         Ok(())
     }
 
-    fn done(self) -> Step {
+    fn done(self) -> RegisterStep {
         let Self { key, to } = self;
-        Step::Changed { key, to }
+        RegisterStep::Changed { key, to }
     }
 
-    fn not_done(self) -> Step {
+    fn not_done(self) -> RegisterStep {
         let Self { key, to } = self;
-        Step::NotChanged { key, to }
+        RegisterStep::NotChanged { key, to }
     }
 }
 
@@ -117,7 +117,7 @@ async fn break_hold(client: &Client, lock: &str) {
 async fn read(worker: &Worker, client: &Client, key: &str) {
     let (raw, path) = (client.raw(), format!("{}/{key}", worker.path));
     let key = key.to_owned();
-    worker.note(Did::Register(Step::Reading { key: key.clone() }));
+    worker.note(Did::Register(RegisterStep::Reading { key: key.clone() }));
     let Ok((data, stat)) = raw.get(&path).await else {
         return;
     };
@@ -125,7 +125,7 @@ async fn read(worker: &Worker, client: &Client, key: &str) {
     check.check(&path, Some(stat.version));
     if check.commit().await.is_ok() {
         let value = Some(text(&data));
-        worker.note(Did::Register(Step::Read { key, value }));
+        worker.note(Did::Register(RegisterStep::Read { key, value }));
     }
 }
 
@@ -169,7 +169,7 @@ async fn replace(worker: &Worker, config: &Config<String>, to: String) -> Result
         key: "value".into(),
         to: to.clone(),
     };
-    worker.note(Did::Register(Step::Changing {
+    worker.note(Did::Register(RegisterStep::Changing {
         key: change.key.clone(),
         from: entry.as_ref().map(|entry| entry.value.clone()),
         to: to.clone(),

@@ -7,7 +7,7 @@ use bellwether::barrier::BarrierGuard;
 use bellwether::error::BarrierError;
 use bellwether::{Client, DoubleBarrier, connect};
 use bellwether_testkit::history::Moment;
-use bellwether_testkit::history::rounds::{Stay, check_rounds};
+use bellwether_testkit::history::rounds::{RoundStay, check_rounds};
 use bellwether_testkit::{Cut, FaultProxy, TestServer};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -112,7 +112,7 @@ async fn members_wait_for_the_last_however_often_they_are_woken() {
 struct Crew {
     path: String,
     members: JoinSet<()>,
-    stays: Arc<Mutex<Vec<Stay>>>,
+    stays: Arc<Mutex<Vec<RoundStay>>>,
     stopped: watch::Sender<bool>,
 }
 
@@ -138,7 +138,7 @@ impl Crew {
         self.members.spawn(member.run());
     }
 
-    fn stays(&self) -> Vec<Stay> {
+    fn stays(&self) -> Vec<RoundStay> {
         self.stays.lock().unwrap().clone()
     }
 
@@ -163,7 +163,7 @@ impl Crew {
         }
     }
 
-    async fn stop(mut self) -> Vec<Stay> {
+    async fn stop(mut self) -> Vec<RoundStay> {
         self.stopped.send_replace(true);
         while let Some(ended) = soon(self.members.join_next()).await {
             ended.unwrap();
@@ -177,7 +177,7 @@ struct Member {
     path: String,
     address: String,
     random: StdRng,
-    stays: Arc<Mutex<Vec<Stay>>>,
+    stays: Arc<Mutex<Vec<RoundStay>>>,
     stopped: watch::Receiver<bool>,
 }
 
@@ -199,7 +199,7 @@ impl Member {
         while !*self.stopped.borrow() && client.session_id() == session {
             let index = {
                 let mut stays = self.stays.lock().unwrap();
-                stays.push(Stay::begin(self.who));
+                stays.push(RoundStay::begin(self.who));
                 stays.len() - 1
             };
             match self.enter(&barrier).await {
@@ -249,7 +249,7 @@ impl Member {
         }
     }
 
-    fn note(&self, index: usize, what: impl FnOnce(&mut Stay, Moment)) {
+    fn note(&self, index: usize, what: impl FnOnce(&mut RoundStay, Moment)) {
         let mut stays = self.stays.lock().unwrap();
         what(&mut stays[index], Moment::now());
     }

@@ -85,7 +85,7 @@ async fn play(
     output: Output,
 ) -> anyhow::Result<Exit> {
     let port = match args.dashboard {
-        true => Some(Port::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?),
+        true => Some(Port::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), None).await?),
         false => None,
     };
     let mut stage = Stage::open(folder, args.pace).await?;
@@ -100,7 +100,7 @@ async fn play(
                 token_file: None,
                 host_names: Vec::new(),
             };
-            dashboard::beside(server, port.listener()?, &pages, None, output).await
+            dashboard::beside(server, port, &pages, None, output).await
         };
         let tour = async {
             if let Some(port) = &port {
@@ -122,7 +122,7 @@ async fn play(
 
 /// Waits for the first answer of the dashboard.
 async fn until_served(port: &Port) -> anyhow::Result<()> {
-    let address = port.listener()?.local_addr()?;
+    let address = port.address()?;
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;

@@ -5,18 +5,19 @@ use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context;
-use bellwether::zk::{Dial, Dialing, Endpoint, Sockets, Stream, four_letter_word};
-use bellwether_dashboard::{Dashboard, Member, probes};
-use bellwether_server::{Inside, Server};
+use bellwether::zk::{Dial, Dialing, Endpoint, Stream, four_letter_word};
+use bellwether_dashboard::{Dashboard, Member, TlsAccept, probes};
+use bellwether_server::{Inside, PageTls, Server};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::net::TcpListener;
 
 use crate::args::{DashboardArgs, PageArgs};
 use crate::commands::server::backup;
 use crate::connect::session::in_session;
-use crate::connect::{Whereabouts, speaks_tls, whereabouts};
+use crate::connect::{Whereabouts, dial_for_words, whereabouts};
 use crate::exit::Exit;
 use crate::local::Folder;
 use crate::output::Output;
@@ -26,45 +27,54 @@ pub(crate) fn run(args: DashboardArgs, output: Output) -> anyhow::Result<Exit> {
         let (title, members) = match whereabouts(&args.connect)? {
             Whereabouts::Local(folder) => ("local server".to_owned(), vec![local(folder)]),
             Whereabouts::Named(endpoints) => {
-                let (title, members) = named(endpoints);
-                match speaks_tls(&args.connect)? {
-                    // Four-letter words are sent without TLS, which a listener with TLS does not answer.
-                    true => {
-                        output.notice("with TLS, roles and metrics of the servers are not shown");
-                        (title, Vec::new())
-                    }
-                    false => (title, members),
-                }
+                let dial = dial_for_words(&args.connect).await?;
+                named(endpoints, &dial)
             }
         };
         let mut dashboard = Dashboard::new(client).title(title);
         for member in members {
             dashboard = dashboard.member(member);
         }
-        let listener = Port::bind(args.listen).await?.listener()?;
-        serve(dashboard, listener, &args.pages, output).await?;
+        let port = Port::bind(args.listen, None).await?;
+        serve(dashboard, &port, &args.pages, output).await?;
         Ok(Exit::Done)
     })
 }
 
 /// The port of a dashboard.
-pub(crate) struct Port(std::net::TcpListener);
+pub(crate) struct Port {
+    listener: std::net::TcpListener,
+    tls: Option<TlsAccept>,
+}
 
 impl Port {
-    pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<Self> {
+    pub(crate) async fn bind(address: SocketAddr, tls: Option<PageTls>) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(address).await;
         let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
-        Ok(Self(listener.into_std()?))
+        let accept = |tls: PageTls| {
+            TlsAccept::new(move |tcp| {
+                let tls = tls.clone();
+                async move { tls.accept(tcp).await }
+            })
+        };
+        Ok(Self {
+            listener: listener.into_std()?,
+            tls: tls.map(accept),
+        })
+    }
+
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
     }
 
     /// Another handle of the same port.
-    pub(crate) fn listener(&self) -> io::Result<TcpListener> {
-        TcpListener::from_std(self.0.try_clone()?)
+    fn listener(&self) -> io::Result<TcpListener> {
+        TcpListener::from_std(self.listener.try_clone()?)
     }
 
     /// Answers that the server is alive, and not ready because of `why`, until it is dropped.
     pub(crate) async fn not_ready(&self, why: &'static str) {
-        let answered = async { probes(self.listener()?, why).await };
+        let answered = async { probes(self.listener()?, self.tls.clone(), why).await };
         if let Err(error) = answered.await {
             tracing::warn!(%error, "probes are not answered");
         }
@@ -75,11 +85,20 @@ impl Port {
 /// Serves a dashboard until it is cancelled.
 pub(crate) async fn serve(
     mut dashboard: Dashboard,
-    listener: TcpListener,
+    port: &Port,
     args: &PageArgs,
     output: Output,
 ) -> anyhow::Result<()> {
-    let address = listener.local_addr()?;
+    let address = port.address()?;
+    let mut page = format!("http://{address}/");
+    if let Some(tls) = &port.tls {
+        dashboard = dashboard.tls(tls.clone());
+        // Certificates are for names more often than for addresses.
+        page = match args.host_names.first() {
+            Some(name) => format!("https://{name}:{}/", address.port()),
+            None => format!("https://{address}/"),
+        };
+    }
     for name in &args.host_names {
         dashboard = dashboard.host_name(name);
     }
@@ -89,7 +108,7 @@ pub(crate) async fn serve(
     if args.open {
         dashboard = dashboard.open_to_this_host();
     }
-    output.notice(format_args!("dashboard at http://{address}/"));
+    output.notice(format_args!("dashboard at {page}"));
     if let Some(path) = &args.token_file {
         let token = fs::read_to_string(path);
         let token = token.with_context(|| format!("cannot read {}", path.display()))?;
@@ -99,21 +118,21 @@ pub(crate) async fn serve(
         // Not a notice, because users cannot log in without it.
         output.say(match address.ip().is_unspecified() {
             true => format!("log in with the token {token}"),
-            false => format!("log in at http://{address}/#token={token}"),
+            false => format!("log in at {page}#token={token}"),
         });
         dashboard = dashboard.token(token);
     }
-    if !address.ip().is_loopback() {
+    if !address.ip().is_loopback() && port.tls.is_none() {
         output
-            .notice("pages and token are sent over the network without encryption; put a proxy with TLS in front");
+            .notice("pages and token are sent over the network without encryption; use `serve --http-tls`, or put a proxy with TLS in front");
     }
-    Ok(dashboard.serve(listener).await?)
+    Ok(dashboard.serve(port.listener()?).await?)
 }
 
 /// Serves the pages and metrics of a server in this process, until it is cancelled. Pages read through a session, as any client does.
 pub(crate) async fn beside(
     server: &Server,
-    listener: TcpListener,
+    port: &Port,
     args: &PageArgs,
     backups: Option<PathBuf>,
     output: Output,
@@ -128,7 +147,7 @@ pub(crate) async fn beside(
     }
     server
         .monitor()
-        .note_open_dashboard(args.open && listener.local_addr()?.ip().is_loopback());
+        .note_open_dashboard(args.open && port.address()?.ip().is_loopback());
     let dial = InsideDial(server.inside());
     let connected = bellwether::connect(&name)
         .dial(dial)
@@ -155,7 +174,7 @@ pub(crate) async fn beside(
             }
         });
     }
-    serve(dashboard, listener, args, output).await
+    serve(dashboard, port, args, output).await
 }
 
 /// Connects a session to the server in this process, whatever its listeners ask of clients.
@@ -172,11 +191,12 @@ impl Dial for InsideDial {
     }
 }
 
-fn named(endpoints: Vec<Endpoint>) -> (String, Vec<Member>) {
+fn named(endpoints: Vec<Endpoint>, dial: &Arc<dyn Dial>) -> (String, Vec<Member>) {
     let names: Vec<_> = endpoints.iter().map(Endpoint::to_string).collect();
     let member = |endpoint: Endpoint| {
+        let dial = dial.clone();
         Member::new(endpoint.to_string(), move |word| {
-            four_letter_word(Sockets.dial(&endpoint), word)
+            four_letter_word(dial.dial(&endpoint), word)
         })
     };
     (

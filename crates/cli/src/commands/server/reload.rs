@@ -1,6 +1,7 @@
 //! SIGHUP: a running server reads its settings again.
 
-use bellwether_server::Server;
+use anyhow::Context as _;
+use bellwether_server::{PageTls, Server};
 use sd_notify::NotifyState;
 
 use super::service_manager::{notify, notify_reloading};
@@ -13,12 +14,13 @@ use crate::signals::Hangups;
 pub(super) async fn on_hangups(
     mut hangups: Hangups,
     server: &Server,
+    page_tls: Option<&PageTls>,
     args: &ServeArgs,
     output: Output,
 ) {
     while hangups.next().await.is_some() {
         notify_reloading();
-        match reload(server, args, output) {
+        match reload(server, page_tls, args, output) {
             Ok(()) => {}
             Err(error) => {
                 output.error(&error.context("the settings stay as they were"));
@@ -28,9 +30,21 @@ pub(super) async fn on_hangups(
     }
 }
 
-fn reload(server: &Server, args: &ServeArgs, output: Output) -> anyhow::Result<()> {
+fn reload(
+    server: &Server,
+    page_tls: Option<&PageTls>,
+    args: &ServeArgs,
+    output: Output,
+) -> anyhow::Result<()> {
     let settings = settings::read(args.clone(), output)?;
+    let tls = settings.config.tls.clone();
     let reloaded = server.reload(settings.config)?;
+    if let (Some(pages), Some(tls)) = (page_tls, tls) {
+        // The same files as the server has just loaded.
+        pages
+            .reload(&tls)
+            .context("the pages keep their certificate")?;
+    }
     settings.log.apply()?;
     for key in reloaded.needs_restart {
         output.say(format_args!(

@@ -46,6 +46,7 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit>
     if wants_repair {
         return repair::run(&config, yes, output);
     }
+    let page_tls = settings::page_tls(&args, &config)?;
     let where_data_is = match &config.data_dir {
         Some(_) => "",
         None => "; the data is only in memory, --data FOLDER stores it on disk",
@@ -55,7 +56,7 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit>
     let mut signals = Signals::to_end_server()?;
     // Before anything reports that the server is ready.
     let port = match http {
-        Some(address) => Some(dashboard::Port::bind(address).await?),
+        Some(address) => Some(dashboard::Port::bind(address, page_tls.clone()).await?),
         None => None,
     };
     let started = tokio::select! {
@@ -86,9 +87,7 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit>
     notify(NotifyState::Ready);
     let dashboard = async {
         match &port {
-            Some(port) => {
-                dashboard::beside(&server, port.listener()?, &pages, backups.clone(), output).await
-            }
+            Some(port) => dashboard::beside(&server, port, &pages, backups.clone(), output).await,
             None => std::future::pending().await,
         }
     };
@@ -101,7 +100,7 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> anyhow::Result<Exit>
         }
         ended = dashboard => return Err(ended.err().unwrap_or_else(|| anyhow!("the dashboard ended"))),
         signal = signals.next() => tracing::info!(signal = signal.as_raw(), "stopping"),
-        () = reload::on_hangups(hangups, &server, &args, output) => tracing::info!("stopping with the terminal"),
+        () = reload::on_hangups(hangups, &server, page_tls.as_ref(), &args, output) => tracing::info!("stopping with the terminal"),
         () = service_manager::feed_watchdog(server.monitor()) => unreachable!("it never ends"),
         error = backup::write_on_signals(server.monitor(), backups.clone(), output) => return Err(error),
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
-use bellwether_server::{Config, zoo_cfg};
+use bellwether_server::{Config, PageTls, TlsConfig, zoo_cfg};
 
 use crate::args::{ListenAddress, ServeArgs};
 use crate::output::Output;
@@ -72,6 +72,10 @@ pub(super) fn read(args: ServeArgs, output: Output) -> anyhow::Result<Settings> 
         }
     }
     args.security.apply(&mut config);
+    if config.tls.as_ref().is_some_and(listens_nowhere) && !args.http_tls {
+        let what = "--cert needs --tls-listen or --http-tls";
+        return Err(Refusal::usage(what).into());
+    }
     if args.data.is_some() {
         config.data_dir = args.data;
         config.data_log_dir = None;
@@ -102,11 +106,26 @@ pub(super) fn read(args: ServeArgs, output: Output) -> anyhow::Result<Settings> 
         &mut config.disk_free_bytes_min,
         args.min_free_disk.map(Some),
     );
+    set(&mut config.slow_request, args.slow_request);
     set(&mut config.words, args.words);
     config.extended_types |= args.extended_types;
     config.new_epoch = args.new_epoch;
     check_folder(&config)?;
     Ok(Settings { config, log })
+}
+
+/// TLS for the pages, if it is wanted.
+pub(super) fn page_tls(args: &ServeArgs, config: &Config) -> anyhow::Result<Option<PageTls>> {
+    if !args.http_tls {
+        return Ok(None);
+    }
+    let Some(tls) = &config.tls else {
+        let what = "--http-tls needs the certificate of the server";
+        let hint = "name it with --cert, or with ssl.keyStore.location in the file of --config";
+        return Err(Refusal::usage(what).hint(hint).into());
+    };
+    let loaded = PageTls::new(tls).context("no TLS for --http")?;
+    Ok(Some(loaded))
 }
 
 /// Refuses a file in place of the data folder, which would look like a failing disk.
@@ -117,6 +136,11 @@ fn check_folder(config: &Config) -> Result<(), Refusal> {
         let what = format!("the data needs a folder, and {} is a file", file.display());
         Err(Refusal::usage(what))
     })
+}
+
+/// Whether the certificate is for pages only.
+fn listens_nowhere(tls: &TlsConfig) -> bool {
+    tls.listen.is_empty()
 }
 
 fn set<T>(setting: &mut T, flag: Option<T>) {

@@ -3,9 +3,11 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use bellwether_testkit::Port;
+use bellwether_testkit::certificates::{Authority, Files};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -242,4 +244,116 @@ fn backup_by_http_needs_the_token_and_can_be_restored() {
     let mut get = bellwether();
     let got = get.args(["get", "-c", &addresses[0], "/x"]).output();
     assert_eq!(got.unwrap().stdout, b"kept");
+}
+
+/// A request by curl that trusts `ca` only: status and body. The error of curl, if it did not get an answer.
+fn curl(ca: &Path, url: &str, more: &[&str]) -> Result<(u16, String), String> {
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--show-error", "--max-time", "30", "--cacert"]);
+    curl.arg(ca).args(["--write-out", "\n%{http_code}", url]);
+    let output = curl.args(more).output().expect("curl is missing");
+    if !output.status.success() {
+        return Err(String::from_utf8(output.stderr).unwrap());
+    }
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (body, status) = text.rsplit_once('\n').unwrap();
+    Ok((status.parse().unwrap(), body.to_owned()))
+}
+
+/// The certificate of one authority is replaced by that of another, as in a renewal.
+#[test]
+fn pages_metrics_and_probes_by_tls_use_the_certificate_of_the_server() {
+    let files = Files::new();
+    let put = |name: &str| {
+        let authority = Authority::new(name);
+        let ca = files.put(&format!("{name}.ca"), &authority.pem);
+        let store = authority
+            .issue("server", &["127.0.0.1", "localhost"])
+            .store();
+        (ca, files.put(&format!("{name}.pem"), &store))
+    };
+    let ((ca, cert), (other_ca, other_cert)) = (put("one"), put("other"));
+    let mut command = bellwether();
+    command.args(["serve", "-l", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    command.args(["--http-tls", "--allow-actions", "--host", "localhost"]);
+    let (mut server, addresses) = serve(command.args(["--cert"]).arg(&cert));
+    assert_eq!(
+        addresses.len(),
+        1,
+        "the certificate opens no port for clients"
+    );
+    let page = server.error_line().unwrap();
+    let (_, page) = page.split_once("dashboard at ").expect(&page);
+    assert!(page.starts_with("https://localhost:"), "{page}");
+    let login = server.error_line().unwrap();
+    let (link, token) = login.split_once("#token=").expect(&login);
+    assert!(link.ends_with(page), "{login}");
+
+    let ask = |path: &str| curl(&ca, &format!("{page}{path}"), &[]);
+    assert_eq!(ask("healthz").unwrap(), (200, "alive\n".to_owned()));
+    assert_eq!(ask("readyz").unwrap(), (200, "ready\n".to_owned()));
+    assert!(
+        ask("metrics")
+            .unwrap()
+            .1
+            .contains("bellwether_uptime_seconds")
+    );
+    assert!(ask("").unwrap().1.contains("<title>bellwether</title>"));
+    assert_eq!(ask("api/children?path=/").unwrap().0, 401);
+    let bearer = format!("Authorization: Bearer {token}");
+    let children = format!("{page}api/children?path=/");
+    let children = curl(&ca, &children, &["--header", &bearer]).unwrap();
+    assert!(
+        children.0 == 200 && children.1.contains("zookeeper"),
+        "{children:?}"
+    );
+    // The browser sends the cookie by TLS only.
+    let log_in = ["--data-binary", token, "--include"];
+    let logged_in = curl(&ca, &format!("{page}api/login"), &log_in).unwrap();
+    assert!(
+        logged_in
+            .1
+            .contains("HttpOnly; SameSite=Strict; Path=/; Secure"),
+        "{logged_in:?}"
+    );
+
+    // Strangers: another authority, and no TLS at all.
+    let untrusted = curl(&other_ca, &format!("{page}healthz"), &[]).unwrap_err();
+    assert!(untrusted.contains("certificate"), "{untrusted}");
+    let plain = page.replace("https://", "http://");
+    let (status, told) = curl(&ca, &format!("{plain}healthz"), &[]).unwrap();
+    assert!(
+        status == 400 && told.contains("https://"),
+        "{status} {told}"
+    );
+
+    fs::rename(&other_cert, &cert).unwrap();
+    server.signal(Signal::HUP);
+    let reloaded = server.error_line().unwrap();
+    assert!(reloaded.contains("certificates"), "{reloaded}");
+    let renewed = curl(&other_ca, &format!("{page}readyz"), &[]);
+    assert_eq!(renewed.unwrap().0, 200);
+    server.signal(Signal::TERM);
+    assert_eq!(server.code(), Some(0));
+}
+
+#[test]
+fn pages_by_tls_need_a_certificate_and_a_certificate_a_port() {
+    for (more, expected) in [
+        (
+            &["--http", "127.0.0.1:0", "--http-tls"][..],
+            "--http-tls needs the certificate",
+        ),
+        (
+            &["--cert", "x.pem"],
+            "--cert needs --tls-listen or --http-tls",
+        ),
+    ] {
+        let mut command = bellwether();
+        command.args(["serve", "-l", "127.0.0.1:0"]).args(more);
+        let output = command.output().unwrap();
+        assert_code(&output, 2);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains(expected), "{told}");
+    }
 }

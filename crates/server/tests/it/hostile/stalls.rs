@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bellwether_server::{Config, Server};
-use bellwether_testkit::{Body, Event, Frame, HeldDisk, RawClient, Request, WatchLists};
+use bellwether_testkit::{Body, Frame, HeldDisk, RawClient, Request, WatchEvent, WatchLists};
 
 use crate::{data, ok, until};
 
@@ -308,7 +308,7 @@ async fn writes_pass_while_many_watches_are_armed_and_no_event_is_lost() {
         created
     };
     let (mut events, mut created) = tokio::join!(rearming, writing);
-    let is_change = |event: &Event| event.path == "/first";
+    let is_change = |event: &WatchEvent| event.path == "/first";
     assert!(
         events.iter().any(is_change),
         "no write passed before all watches were armed"

@@ -2,5 +2,6 @@
 
 mod library;
 mod metrics;
+mod slow_requests;
 mod unix_socket;
 mod words;

@@ -10,11 +10,11 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use rand::Rng as _;
 
-use super::ledger::{End, lock, note_end};
-use super::queue::{Items, Kind};
+use super::ledger::{ItemEnd, lock, note_end};
+use super::queue::{Items, QueueKind};
 use crate::worker::{Gone, Worker};
 
-impl<K: Kind> Items<K> {
+impl<K: QueueKind> Items<K> {
     /// Works on items, and ends their claims.
     pub(crate) async fn consume(
         &self,
@@ -55,14 +55,14 @@ impl<K: Kind> Items<K> {
                 Err(error) => worker.failed(&error),
             },
             4 => {
-                lock(ledger).doubt(&item, token, End::Rejected);
+                lock(ledger).doubt(&item, token, ItemEnd::Rejected);
                 let ended = claim.reject("never").await;
-                note_end(worker, ledger, &item, (token, End::Rejected), ended);
+                note_end(worker, ledger, &item, (token, ItemEnd::Rejected), ended);
             }
             _ => {
-                lock(ledger).doubt(&item, token, End::Acked);
+                lock(ledger).doubt(&item, token, ItemEnd::Acked);
                 let ended = claim.ack().await;
-                note_end(worker, ledger, &item, (token, End::Acked), ended);
+                note_end(worker, ledger, &item, (token, ItemEnd::Acked), ended);
             }
         }
     }

@@ -9,7 +9,7 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 
 use super::delivery_order::Sorted;
-use super::queue::Kind;
+use super::queue::QueueKind;
 use crate::world::Ms;
 
 /// The longest delay.
@@ -19,7 +19,7 @@ const DELAY_MAX: Ms = 10_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Late;
 
-impl Kind for Late {
+impl QueueKind for Late {
     type Order = ByDueTime;
 
     const NAME: &'static str = "delay-queue";

@@ -5,13 +5,13 @@ use bellwether::queue::{Fifo, ItemId, PutError};
 use rand::rngs::StdRng;
 
 use super::delivery_order::Sorted;
-use super::queue::Kind;
+use super::queue::QueueKind;
 
 /// First in, first out.
 #[derive(Debug, Clone)]
 pub(crate) struct AsPut;
 
-impl Kind for AsPut {
+impl QueueKind for AsPut {
     type Order = Fifo;
 
     const NAME: &'static str = "queue";

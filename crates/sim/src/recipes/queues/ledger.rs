@@ -35,7 +35,7 @@ pub(crate) struct Ledger {
 
 /// How a claim ends its item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ItemEnd {
     /// It was acknowledged, or the task is done.
     Acked,
     /// It is a dead letter.
@@ -65,9 +65,9 @@ struct Fate {
     /// In the order in which consumers reported them.
     claims: Vec<Taken>,
     /// The claim that ended it, and how.
-    ended: Option<(i64, End)>,
+    ended: Option<(i64, ItemEnd)>,
     /// Claims that may have ended it, and how.
-    doubts: BTreeMap<i64, End>,
+    doubts: BTreeMap<i64, ItemEnd>,
 }
 
 impl Ledger {
@@ -186,7 +186,7 @@ impl Ledger {
     }
 
     /// A claim is about to end its item: until the reply arrives, the result is unknown.
-    pub(crate) fn doubt(&mut self, item: &str, token: i64, end: End) {
+    pub(crate) fn doubt(&mut self, item: &str, token: i64, end: ItemEnd) {
         if let Some(fate) = self.items.get_mut(item) {
             fate.doubts.insert(token, end);
             self.set_open(item, false);
@@ -203,7 +203,7 @@ impl Ledger {
     }
 
     /// A claim ended its item.
-    pub(crate) fn ended(&mut self, item: &str, token: i64, end: End) {
+    pub(crate) fn ended(&mut self, item: &str, token: i64, end: ItemEnd) {
         let Some(fate) = self.items.get_mut(item) else {
             return;
         };
@@ -245,21 +245,24 @@ impl Ledger {
         for (item, fate) in &mut self.items {
             let is_dead = dead.contains(item.as_str());
             match fate.ended {
-                Some((_, End::Rejected)) if !is_dead => {
+                Some((_, ItemEnd::Rejected)) if !is_dead => {
                     return Err(format!("{item} was rejected, and is no dead letter"));
                 }
-                Some((_, End::Acked)) if is_dead => {
+                Some((_, ItemEnd::Acked)) if is_dead => {
                     return Err(format!("{item} was acknowledged, and is a dead letter"));
                 }
                 None if is_dead => {
-                    let doubt = fate.doubts.iter().find(|(_, end)| **end == End::Rejected);
+                    let doubt = fate
+                        .doubts
+                        .iter()
+                        .find(|(_, end)| **end == ItemEnd::Rejected);
                     let Some((token, end)) = doubt else {
                         return Err(format!("{item} is a dead letter, and was not rejected"));
                     };
                     fate.ended = Some((*token, *end));
                 }
                 // So no claim has rejected it.
-                None => fate.doubts.retain(|_, end| *end != End::Rejected),
+                None => fate.doubts.retain(|_, end| *end != ItemEnd::Rejected),
                 Some(_) => {}
             }
         }
@@ -272,8 +275,8 @@ impl Ledger {
         let mut doubts = 0;
         for (item, fate) in &self.items {
             match fate.ended {
-                Some((token, End::Acked)) => done.push((item.clone(), token)),
-                Some((_, End::Rejected)) => {}
+                Some((token, ItemEnd::Acked)) => done.push((item.clone(), token)),
+                Some((_, ItemEnd::Rejected)) => {}
                 None => doubts += usize::from(!fate.doubts.is_empty()),
             }
         }
@@ -360,7 +363,7 @@ pub(crate) fn note_end(
     worker: &Worker,
     ledger: &Mutex<Ledger>,
     item: &str,
-    (token, end): (i64, End),
+    (token, end): (i64, ItemEnd),
     ended: Result<(), SettleError>,
 ) {
     match ended {

@@ -6,13 +6,13 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 
 use super::delivery_order::Sorted;
-use super::queue::Kind;
+use super::queue::QueueKind;
 
 /// Items with one of three priorities.
 #[derive(Debug, Clone)]
 pub(crate) struct Ranked;
 
-impl Kind for Ranked {
+impl QueueKind for Ranked {
     type Order = ByPriority;
 
     const NAME: &'static str = "priority-queue";

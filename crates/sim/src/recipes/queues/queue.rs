@@ -19,7 +19,7 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 
 use super::delivery_order::{DAY_OFFSET_MAX, Sorted, Taken, View};
-use super::ledger::{ATTEMPTS_MAX, End, Ledger, check, lock, note_put};
+use super::ledger::{ATTEMPTS_MAX, ItemEnd, Ledger, check, lock, note_put};
 use super::queue_nodes::{left, look, until_no_claim};
 use crate::plan::Plan;
 use crate::recipe::{Recipe, Round};
@@ -28,7 +28,7 @@ use crate::worker::{Gone, Phase, Worker};
 use crate::world::Ms;
 
 /// A kind of queue.
-pub(crate) trait Kind: Clone + fmt::Debug + Send + Sync + 'static {
+pub(crate) trait QueueKind: Clone + fmt::Debug + Send + Sync + 'static {
     /// The order of the queue.
     type Order: Order;
 
@@ -87,7 +87,7 @@ const TAKEN_MAX: usize = 20;
 /// Time limit for an item at the end: by then all claims are over, and all items are due.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
-impl<K: Kind> Items<K> {
+impl<K: QueueKind> Items<K> {
     fn queue(client: &Client) -> OrderedQueue<K::Order, String> {
         OrderedQueue::new(client, K::PATH).attempts_max(ATTEMPTS_MAX)
     }
@@ -216,7 +216,7 @@ impl<K: Kind> Items<K> {
     }
 }
 
-impl<K: Kind> Recipe for Items<K> {
+impl<K: QueueKind> Recipe for Items<K> {
     const NAME: &'static str = K::NAME;
 
     fn new(plan: &Plan) -> Self {
@@ -331,7 +331,7 @@ impl<K: Kind> Recipe for Items<K> {
             let (item, token) = (claim.payload().clone(), claim.token().number());
             let acked = claim.ack().await;
             acked.map_err(|error| format!("{item} was not acknowledged at the end: {error}"))?;
-            lock(&self.ledger).ended(&item, token, End::Acked);
+            lock(&self.ledger).ended(&item, token, ItemEnd::Acked);
         }
         let letters = queue.dead_letters().await;
         let letters = letters.map_err(|error| format!("no dead letters: {error}"))?;

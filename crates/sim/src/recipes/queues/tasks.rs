@@ -9,7 +9,7 @@ use bellwether_testkit::history::What;
 use rand::Rng as _;
 
 use super::delivery_order::{Sorted, Taken};
-use super::ledger::{ATTEMPTS_MAX, End, Ledger, check, lock, note_end, note_put};
+use super::ledger::{ATTEMPTS_MAX, ItemEnd, Ledger, check, lock, note_end, note_put};
 use crate::plan::Plan;
 use crate::recipe::{Recipe, Round};
 use crate::stage::Stage;
@@ -86,14 +86,14 @@ impl Chores {
                 Err(error) => worker.failed(&error),
             },
             4 => {
-                lock(&self.0).doubt(&name, token, End::Rejected);
+                lock(&self.0).doubt(&name, token, ItemEnd::Rejected);
                 let ended = task.reject("never").await;
-                note_end(worker, &self.0, &name, (token, End::Rejected), ended);
+                note_end(worker, &self.0, &name, (token, ItemEnd::Rejected), ended);
             }
             _ => {
-                lock(&self.0).doubt(&name, token, End::Acked);
+                lock(&self.0).doubt(&name, token, ItemEnd::Acked);
                 let ended = task.done_with(token.to_string()).await;
-                note_end(worker, &self.0, &name, (token, End::Acked), ended);
+                note_end(worker, &self.0, &name, (token, ItemEnd::Acked), ended);
             }
         }
     }
@@ -110,7 +110,7 @@ impl Chores {
             let (name, token) = (task.name().to_owned(), task.token().number());
             let done = task.done_with(token.to_string()).await;
             done.map_err(|error| format!("{name} was not done at the end: {error}"))?;
-            lock(&self.0).ended(&name, token, End::Acked);
+            lock(&self.0).ended(&name, token, ItemEnd::Acked);
         }
     }
 

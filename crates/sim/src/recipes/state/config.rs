@@ -21,10 +21,10 @@ const PATH: &str = "/sim/config";
 /// Workers set, replace, read and follow a value. Values are unique, and each write raises the version by one. A check of all possible
 /// orders would be slow in long runs; with versions, the order is known.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Values(Arc<Mutex<Notes>>);
+pub(crate) struct Values(Arc<Mutex<ConfigNotes>>);
 
 #[derive(Debug, Default)]
-struct Notes {
+struct ConfigNotes {
     /// How many values there were. A value is its number.
     values: u64,
     /// Acknowledged writes, by their values: when they were called and returned.
@@ -42,7 +42,7 @@ struct Notes {
     wrong: Option<String>,
 }
 
-impl Notes {
+impl ConfigNotes {
     fn wrong(&mut self, what: String) {
         self.wrong.get_or_insert(what);
     }
@@ -117,7 +117,7 @@ impl Notes {
 }
 
 impl Values {
-    fn notes(&self) -> MutexGuard<'_, Notes> {
+    fn notes(&self) -> MutexGuard<'_, ConfigNotes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

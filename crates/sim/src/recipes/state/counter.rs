@@ -20,7 +20,7 @@ const PATH: &str = "/sim/counter";
 const BATONS: &str = "/sim/baton";
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Sum(Arc<Mutex<Told>>);
+pub(crate) struct CounterSum(Arc<Mutex<Told>>);
 
 #[derive(Debug, Default)]
 struct Told {
@@ -96,7 +96,7 @@ impl Told {
     }
 }
 
-impl Sum {
+impl CounterSum {
     fn told(&self) -> MutexGuard<'_, Told> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -162,7 +162,7 @@ impl Sum {
     }
 }
 
-impl Recipe for Sum {
+impl Recipe for CounterSum {
     const NAME: &'static str = "counter";
 
     fn new(_: &Plan) -> Self {

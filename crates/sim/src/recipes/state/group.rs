@@ -9,7 +9,7 @@ use bellwether::state::{MembershipState, Roster};
 use bellwether::{Client, Group, Membership, SessionId};
 use bellwether_testkit::History;
 use bellwether_testkit::history::Moment;
-use bellwether_testkit::history::members::{Step, check_members};
+use bellwether_testkit::history::members::{MemberStep, check_members};
 use futures_util::StreamExt as _;
 use rand::Rng as _;
 
@@ -30,13 +30,13 @@ const LATE_TIMEOUTS: u32 = 2;
 /// Workers join, change their data, look who is there, and leave.
 #[derive(Debug, Clone)]
 pub(crate) struct Members {
-    notes: Arc<Mutex<Notes>>,
+    notes: Arc<Mutex<GroupNotes>>,
     session_timeout: Duration,
 }
 
 #[derive(Debug, Default)]
-struct Notes {
-    steps: Vec<(Moment, usize, Step)>,
+struct GroupNotes {
+    steps: Vec<(Moment, usize, MemberStep)>,
     /// How many entries there were. Each membership has an entry of its own, and a new one when its data changes.
     entries: u64,
     /// The entries of each worker that may be listed.
@@ -46,18 +46,18 @@ struct Notes {
     /// When the first worker noticed that all faults were over.
     calm: Option<Moment>,
     /// Since when the current connection of each worker is known.
-    links: BTreeMap<usize, (Link, Moment)>,
+    links: BTreeMap<usize, (ConnectionOf, Moment)>,
     /// When the last process of each worker was killed.
     killed: BTreeMap<usize, Moment>,
 }
 
 impl Members {
-    fn notes(&self) -> MutexGuard<'_, Notes> {
+    fn notes(&self) -> MutexGuard<'_, GroupNotes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether no earlier write of this worker can arrive any more.
-    fn nothing_is_late(&self, who: usize, link: Link) -> bool {
+    fn nothing_is_late(&self, who: usize, link: ConnectionOf) -> bool {
         let (mut notes, now) = (self.notes(), Stage::moment());
         let (last, mut since) = *notes.links.entry(who).or_insert((link, now));
         if last != link {
@@ -69,7 +69,7 @@ impl Members {
         (link.1 == 1 || is_over(&since)) && notes.killed.get(&who).is_none_or(is_over)
     }
 
-    fn note(&self, who: usize, step: Step) {
+    fn note(&self, who: usize, step: MemberStep) {
         self.notes().steps.push((Stage::moment(), who, step));
     }
 
@@ -83,7 +83,7 @@ impl Members {
             entry
         };
         let joining = entry.clone();
-        self.note(who, Step::Joining { entry: joining });
+        self.note(who, MemberStep::Joining { entry: joining });
         entry
     }
 
@@ -91,7 +91,7 @@ impl Members {
     fn left(&self, who: usize, entry: &str) {
         self.notes().open.entry(who).or_default().remove(entry);
         let entry = entry.to_owned();
-        self.note(who, Step::Left { entry });
+        self.note(who, MemberStep::Left { entry });
     }
 
     /// The worker has no membership any more.
@@ -131,31 +131,31 @@ impl Members {
 }
 
 /// A worker that has joined.
-struct Member<'a> {
+struct GroupMember<'a> {
     notes: &'a Members,
     client: &'a Client,
     group: &'a Group,
     membership: Membership,
     /// The data of its node, and what was known before it was written.
     entry: String,
-    written: Link,
+    written: ConnectionOf,
     /// Whether no other worker uses its name.
     has_own_name: bool,
     /// Since when the entry has been there for certain, through one connection.
-    present: Option<(Moment, Link)>,
+    present: Option<(Moment, ConnectionOf)>,
 }
 
 /// A session, and how many connections it has had. If both are the same as before, every request in between was answered, or is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Link(SessionId, u64);
+struct ConnectionOf(SessionId, u64);
 
-impl Link {
+impl ConnectionOf {
     fn of(client: &Client) -> Self {
         Self(client.session_id(), client.raw().connections())
     }
 }
 
-impl Member<'_> {
+impl GroupMember<'_> {
     /// Waits until it is present in the current session. After session expiry it returns by itself.
     async fn is_present(&self, worker: &Worker) -> Result<SessionId, Gone> {
         let mut states = self.membership.states();
@@ -178,12 +178,12 @@ impl Member<'_> {
 
     async fn is_listed(&mut self, worker: &Worker) -> Result<bool, Gone> {
         let session = self.is_present(worker).await?;
-        let (raw, link) = (self.client.raw(), Link::of(self.client));
+        let (raw, link) = (self.client.raw(), ConnectionOf::of(self.client));
         // Other workers use the other name, and their writes may be late too.
         let is_sure = self.has_own_name && self.notes.nothing_is_late(worker.who, link);
         let known = self.present.filter(|(_, known)| *known == link);
         self.present = is_sure.then(|| known.unwrap_or((Stage::moment(), link)));
-        self.notes.note(worker.who, Step::Looking);
+        self.notes.note(worker.who, MemberStep::Looking);
         if !catch_up(&raw).await {
             return Ok(false);
         }
@@ -203,7 +203,9 @@ impl Member<'_> {
         let text = |data: &Vec<u8>| String::from_utf8_lossy(data).into_owned();
         let entries: Vec<String> = roster.values().map(text).collect();
         let is_listed = entries.contains(&self.entry);
-        let present = self.present.filter(|_| Link::of(self.client) == link);
+        let present = self
+            .present
+            .filter(|_| ConnectionOf::of(self.client) == link);
         let mut notes = self.notes.notes();
         if let Some((since, _)) = present {
             if !is_listed {
@@ -213,17 +215,17 @@ impl Member<'_> {
                 ));
             }
             let entry = self.entry.clone();
-            let stayed = Step::Stayed { entry, since };
+            let stayed = MemberStep::Stayed { entry, since };
             notes.steps.push((looked, worker.who, stayed));
         }
-        let looked = (looked, worker.who, Step::Looked { entries });
+        let looked = (looked, worker.who, MemberStep::Looked { entries });
         notes.steps.push(looked);
         Ok(is_listed)
     }
 
     async fn update(&mut self, worker: &Worker) -> Result<(), Gone> {
         let next = self.notes.entry(worker.who);
-        let before = Link::of(self.client);
+        let before = ConnectionOf::of(self.client);
         self.present = None;
         let updated = self.membership.update(next.clone());
         match worker.unless_stopped(updated).await? {
@@ -239,7 +241,7 @@ impl Member<'_> {
 
     /// Its entry is gone. If no request is in doubt, it cannot come back.
     fn replaced(&self, who: usize) {
-        if Link::of(self.client) == self.written {
+        if ConnectionOf::of(self.client) == self.written {
             self.notes.left(who, &self.entry);
         }
     }
@@ -264,7 +266,7 @@ impl Recipe for Members {
             true => format!("worker{}", worker.who),
             false => "shared".to_owned(),
         };
-        let written = Link::of(client);
+        let written = ConnectionOf::of(client);
         let entry = self.entry(worker.who);
         let joining = group.join_as(&name, entry.clone());
         let membership = match worker.unless_stopped(joining).await? {
@@ -278,7 +280,7 @@ impl Recipe for Members {
                 return Ok(Round::Failed);
             }
         };
-        let mut member = Member {
+        let mut member = GroupMember {
             notes: self,
             client,
             group: &group,
@@ -302,14 +304,14 @@ impl Recipe for Members {
             // It leaves in the background.
             true => drop(member.membership),
             false => {
-                let Member {
+                let GroupMember {
                     membership,
                     written,
                     ..
                 } = member;
                 membership.leave().await;
                 // The end of a session also ends the call, and its nodes stay until the servers expire it.
-                if Link::of(client) == written && !client.raw().state().is_ended() {
+                if ConnectionOf::of(client) == written && !client.raw().state().is_ended() {
                     self.left(worker.who, &entry);
                 }
             }
@@ -334,7 +336,11 @@ impl Recipe for Members {
             let linger = LINGER_TIMEOUTS * self.session_timeout;
             let gone = notes.doubtful.iter().map(|(at, who, entry)| {
                 let entry = entry.clone();
-                ((*at).max(calm).plus(linger), *who, Step::Left { entry })
+                (
+                    (*at).max(calm).plus(linger),
+                    *who,
+                    MemberStep::Left { entry },
+                )
             });
             steps.extend(gone);
         }

@@ -11,11 +11,11 @@ use bellwether_testkit::disk::Operation;
 #[derive(Debug, Clone)]
 pub(super) struct ServerDisk {
     disk: CrashDisk,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DiskState {
     /// How the server ends, after this many more operations.
     planned: Option<(u64, Death)>,
     /// The next fsync of a file fails.
@@ -89,7 +89,7 @@ impl ServerDisk {
     }
 
     /// Counts an operation, at which the server may end.
-    fn begin(&self) -> io::Result<MutexGuard<'_, State>> {
+    fn begin(&self) -> io::Result<MutexGuard<'_, DiskState>> {
         let mut state = self.lock();
         if let Some((left, death)) = &mut state.planned {
             *left = left.saturating_sub(1);
@@ -114,7 +114,7 @@ impl ServerDisk {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -14,10 +14,10 @@ use rand::{Rng as _, SeedableRng as _};
 
 /// One connection at the server.
 #[derive(Debug)]
-pub(super) struct Line(Mutex<State>);
+pub(super) struct Line(Mutex<LineState>);
 
 #[derive(Debug)]
-struct State {
+struct LineState {
     arrived: BytesMut,
     /// The client has closed the connection, or the network has.
     is_over: bool,
@@ -38,7 +38,7 @@ pub(super) struct Sent {
 
 impl Line {
     pub(super) fn new(seed: u64) -> Self {
-        Self(Mutex::new(State {
+        Self(Mutex::new(LineState {
             arrived: BytesMut::new(),
             is_over: false,
             reader: None,
@@ -73,12 +73,12 @@ impl Line {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LineState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl LineState {
     fn wake(&mut self) {
         if let Some(reader) = self.reader.take() {
             reader.wake();

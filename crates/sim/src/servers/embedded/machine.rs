@@ -136,8 +136,8 @@ impl Machine {
     }
 
     /// Runs a task of the server, and passes on its effects after each poll.
-    fn step_by_step<F: Future<Output = ()> + Send>(self: &Arc<Self>, task: F) -> Step<F> {
-        Step {
+    fn step_by_step<F: Future<Output = ()> + Send>(self: &Arc<Self>, task: F) -> MachineTask<F> {
+        MachineTask {
             task: Some(Box::pin(task)),
             machine: self.clone(),
         }
@@ -188,12 +188,12 @@ impl Machine {
 }
 
 /// A task of the server. Between two polls the server may be paused or killed.
-struct Step<F> {
+struct MachineTask<F> {
     task: Option<Pin<Box<F>>>,
     machine: Arc<Machine>,
 }
 
-impl<F: Future<Output = ()>> Future for Step<F> {
+impl<F: Future<Output = ()>> Future for MachineTask<F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

@@ -17,9 +17,9 @@ use crate::world::{ConnId, Ms, Parts};
 const FRAME_BYTES_MAX: usize = 0xF_FFFF;
 
 #[derive(Debug, Default)]
-pub(super) struct Conn {
+pub(super) struct ClientConn {
     input: BytesMut,
-    pub(super) state: State,
+    pub(super) state: ConnState,
     has_read_only: bool,
     /// Its thread has read a request, and does not run.
     is_stalled: bool,
@@ -28,7 +28,7 @@ pub(super) struct Conn {
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ConnState {
     #[default]
     Fresh,
     /// The leader is asked.
@@ -55,7 +55,7 @@ impl Ensemble {
             return false;
         };
         if member.is_serving {
-            member.conns.insert(conn, Conn::default());
+            member.conns.insert(conn, ClientConn::default());
         }
         member.is_serving
     }
@@ -70,11 +70,11 @@ impl Ensemble {
             let Some(conn) = self.members[member].conns.get_mut(&id) else {
                 return;
             };
-            if conn.state == State::Asking || conn.is_stalled {
+            if conn.state == ConnState::Asking || conn.is_stalled {
                 return;
             }
             match frame::take(&mut conn.input, FRAME_BYTES_MAX) {
-                Ok(Some(frame)) if conn.state == State::Fresh => {
+                Ok(Some(frame)) if conn.state == ConnState::Fresh => {
                     self.handshake(it, member, id, &frame);
                 }
                 Ok(Some(frame)) => match self.stall() {
@@ -100,7 +100,7 @@ impl Ensemble {
         let Some(conn) = self.members[member].conns.get_mut(&id) else {
             return;
         };
-        if let State::Open(session) = conn.state {
+        if let ConnState::Open(session) = conn.state {
             conn.is_stalled = true;
             let event = EnsembleEvent::Resumes {
                 member,
@@ -148,7 +148,7 @@ impl Ensemble {
             return self.close(it, member, id);
         }
         if let Some(conn) = self.members[member].conns.get_mut(&id) {
-            conn.state = State::Asking;
+            conn.state = ConnState::Asking;
             conn.has_read_only = request.has_read_only;
         }
         let timeout_ms = self.grant(member, request.timeout_ms);
@@ -217,7 +217,7 @@ impl Ensemble {
             // The connection that it had here before is over.
             let conns = self.members[member].conns.iter();
             let old: Vec<ConnId> = conns
-                .filter(|(other, conn)| **other != id && conn.state == State::Open(session))
+                .filter(|(other, conn)| **other != id && conn.state == ConnState::Open(session))
                 .map(|(other, _)| *other)
                 .collect();
             for other in old {
@@ -240,7 +240,7 @@ impl Ensemble {
         };
         let reply = match granted {
             Some((session_id, timeout_ms)) => {
-                conn.state = State::Open(session_id);
+                conn.state = ConnState::Open(session_id);
                 ConnectReply {
                     timeout_ms,
                     session_id,
@@ -267,7 +267,7 @@ impl Ensemble {
         let Some(conn) = self.members[member].conns.get_mut(&id) else {
             return;
         };
-        let State::Open(session) = conn.state else {
+        let ConnState::Open(session) = conn.state else {
             return;
         };
         match Op::from_number(op) {
@@ -346,7 +346,7 @@ impl Ensemble {
         let Some(Lane::Read { xid, op, body }) = conn.lane.pop_front() else {
             return;
         };
-        let State::Open(session) = conn.state else {
+        let ConnState::Open(session) = conn.state else {
             return;
         };
         let mut out = BytesMut::new();

@@ -11,7 +11,7 @@ use rand::Rng as _;
 use rand::seq::SliceRandom as _;
 
 use super::member::Member;
-use super::tree::{At, Step, Tree};
+use super::tree::{At, Tree, TreeStep};
 use super::{Answer, Ensemble, EnsembleEvent, Entry, Message, Session, frozen, to_ms};
 use crate::world::{ConnId, Ms, Parts, server_epoch_ms};
 
@@ -210,7 +210,7 @@ impl Ensemble {
         self.propose(it, zxid, Vec::new(), Some(answer), None, None);
     }
 
-    fn single(&mut self, at: At, session: i64, op: Op, body: &[u8]) -> Result<Step, ErrorCode> {
+    fn single(&mut self, at: At, session: i64, op: Op, body: &[u8]) -> Result<TreeStep, ErrorCode> {
         let mut body = Reader::new(body);
         let write = match op {
             Op::Create | Op::Create2 | Op::CreateContainer | Op::CreateTtl => {
@@ -233,7 +233,7 @@ impl Ensemble {
         xid: i32,
         body: &[u8],
         frame: &mut BytesMut,
-    ) -> Vec<Step> {
+    ) -> Vec<TreeStep> {
         let ops = match Ops::decode(&mut Reader::new(body)) {
             Ok(Ops::Writes(ops)) => ops,
             Ok(Ops::Empty) => Vec::new(),
@@ -286,10 +286,10 @@ impl Ensemble {
     }
 
     /// Deletes the ephemeral nodes of a session, in any order: that of a hash table in Apache's server.
-    pub(super) fn close_steps(&mut self, at: At, session: i64) -> Vec<Step> {
+    pub(super) fn close_steps(&mut self, at: At, session: i64) -> Vec<TreeStep> {
         let mut own = self.head.ephemerals_of(session);
         own.shuffle(&mut self.random);
-        let steps: Vec<Step> = own.into_iter().map(Step::Delete).collect();
+        let steps: Vec<TreeStep> = own.into_iter().map(TreeStep::Delete).collect();
         for step in &steps {
             self.head.apply(at, step);
         }
@@ -308,7 +308,7 @@ impl Ensemble {
         &mut self,
         it: &mut Parts,
         zxid: i64,
-        steps: Vec<Step>,
+        steps: Vec<TreeStep>,
         answer: Option<Answer>,
         opens: Option<i64>,
         closes: Option<i64>,
@@ -433,7 +433,7 @@ impl Ensemble {
                     zxid,
                     time_ms: server_epoch_ms(it.now),
                 };
-                let step = Step::Delete(path);
+                let step = TreeStep::Delete(path);
                 self.head.apply(at, &step);
                 self.propose(it, zxid, vec![step], None, None, None);
             }
@@ -453,10 +453,10 @@ impl Ensemble {
 }
 
 /// Appends the result of a successful write.
-fn put_result(out: &mut BytesMut, op: Op, step: &Step, tree: &Tree) {
+fn put_result(out: &mut BytesMut, op: Op, step: &TreeStep, tree: &Tree) {
     let (path, with_path, with_stat) = match step {
-        Step::Create(path, ..) => (path, true, op != Op::Create),
-        Step::Set(path, _) => (path, false, true),
+        TreeStep::Create(path, ..) => (path, true, op != Op::Create),
+        TreeStep::Set(path, _) => (path, false, true),
         _ => return,
     };
     if with_path {

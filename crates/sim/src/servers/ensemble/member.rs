@@ -8,7 +8,7 @@ use bellwether_wire::jute::Writer as _;
 use bellwether_wire::reply;
 use bytes::BytesMut;
 
-use super::conn::{Conn, State};
+use super::conn::{ClientConn, ConnState};
 use super::tree::{At, Tree};
 use super::watches::Watches;
 use super::{Ensemble, EnsembleEvent, Message};
@@ -29,21 +29,21 @@ pub(super) struct Member {
     pub(super) applies_last: Ms,
     pub(super) lag: Ms,
     pub(super) watches: Watches,
-    pub(super) link: Link,
+    pub(super) link: LeaderLink,
     /// Sessions that were active since the last report.
     active: BTreeSet<i64>,
     is_report_planned: bool,
     /// Offset of the leader's question in each half tick.
     phase: Ms,
     pub(super) syncs: Vec<(u64, ConnId, i32, String)>,
-    pub(super) conns: BTreeMap<ConnId, Conn>,
+    pub(super) conns: BTreeMap<ConnId, ClientConn>,
     /// Its own maximum session timeout, if it has one.
     pub(super) timeout_max: Option<Ms>,
 }
 
 /// Connection to the leader and back.
 #[derive(Debug, Default)]
-pub(super) struct Link {
+pub(super) struct LeaderLink {
     pub(super) up: Way,
     pub(super) down: Way,
 }
@@ -69,7 +69,7 @@ impl Way {
     }
 }
 
-impl Link {
+impl LeaderLink {
     /// When both directions are open.
     pub(super) fn open_at(&self) -> Ms {
         self.up.held_until.max(self.down.held_until)
@@ -88,7 +88,7 @@ impl Member {
             applies_last: 0,
             lag: 0,
             watches: Watches::default(),
-            link: Link::default(),
+            link: LeaderLink::default(),
             active: BTreeSet::new(),
             is_report_planned: false,
             phase,
@@ -142,7 +142,7 @@ impl Ensemble {
     /// The member has heard from a session. If it leads, this renews the session.
     pub(super) fn note_activity(&mut self, it: &mut Parts, index: usize, id: ConnId) {
         let member = &mut self.members[index];
-        let Some(State::Open(session)) = member.conns.get(&id).map(|conn| conn.state) else {
+        let Some(ConnState::Open(session)) = member.conns.get(&id).map(|conn| conn.state) else {
             return;
         };
         if self.leader == Some(index) {
@@ -222,7 +222,7 @@ impl Ensemble {
             let closing = closes.map(|session| {
                 let conns = member.conns.iter();
                 conns
-                    .filter(|(_, conn)| conn.state == State::Open(session))
+                    .filter(|(_, conn)| conn.state == ConnState::Open(session))
                     .map(|(id, _)| *id)
                     .collect::<Vec<_>>()
             });

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use bellwether_testkit::{
-    Apache, Body, Create, Event as WatchEvent, Frame, MultiResult, RawClient, Reply, Request,
+    Apache, Body, Create, Frame, MultiResult, RawClient, Reply, Request, WatchEvent,
 };
 use bellwether_wire::connect::{ConnectReply, ConnectRequest};
 use bellwether_wire::frame;

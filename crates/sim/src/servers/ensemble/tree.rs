@@ -23,7 +23,7 @@ pub(crate) struct Tree {
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) data: Bytes,
-    kind: Kind,
+    kind: NodeKind,
     children: BTreeSet<Arc<str>>,
     /// Number of children ever created; the next sequence number.
     created: i32,
@@ -32,7 +32,7 @@ pub(crate) struct Node {
 
 /// Kind of node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum NodeKind {
     Persistent,
     Ephemeral(i64),
     Container,
@@ -40,8 +40,8 @@ pub(crate) enum Kind {
 
 /// One change, as every member applies it.
 #[derive(Debug, Clone)]
-pub(crate) enum Step {
-    Create(Arc<str>, Bytes, Kind),
+pub(crate) enum TreeStep {
+    Create(Arc<str>, Bytes, NodeKind),
     Delete(Arc<str>),
     Set(Arc<str>, Bytes),
     /// A check that passed, or a refusal: it takes a zxid and changes nothing.
@@ -66,7 +66,7 @@ impl Tree {
             containers: BTreeSet::new(),
             zxid: 0,
         };
-        let mut root = Node::new(Bytes::new(), Kind::Persistent);
+        let mut root = Node::new(Bytes::new(), NodeKind::Persistent);
         // Servers do not count the node that they start with.
         root.created = -1;
         tree.nodes.insert("/".into(), root);
@@ -80,7 +80,10 @@ impl Tree {
             ("/zookeeper/config", config),
         ] {
             let data = Bytes::copy_from_slice(data.as_bytes());
-            tree.apply(at, &Step::Create(path.into(), data, Kind::Persistent));
+            tree.apply(
+                at,
+                &TreeStep::Create(path.into(), data, NodeKind::Persistent),
+            );
         }
         tree
     }
@@ -110,16 +113,16 @@ impl Tree {
     }
 
     /// Checks a write, and returns its change. The checks run in Apache's order, because the first failure is the reply.
-    pub(crate) fn prepare(&self, op: &WriteOp<'_>, session: i64) -> Result<Step, ErrorCode> {
+    pub(crate) fn prepare(&self, op: &WriteOp<'_>, session: i64) -> Result<TreeStep, ErrorCode> {
         match op {
             WriteOp::Create(op, create) => {
                 let path = create.path.as_deref().ok_or(ErrorCode::BadArguments)?;
                 let (is_sequential, kind) = match (op, create.flags) {
-                    (Op::CreateContainer, _) | (_, 4) => (false, Kind::Container),
-                    (_, 0) => (false, Kind::Persistent),
-                    (_, 1) => (false, Kind::Ephemeral(session)),
-                    (_, 2) => (true, Kind::Persistent),
-                    (_, 3) => (true, Kind::Ephemeral(session)),
+                    (Op::CreateContainer, _) | (_, 4) => (false, NodeKind::Container),
+                    (_, 0) => (false, NodeKind::Persistent),
+                    (_, 1) => (false, NodeKind::Ephemeral(session)),
+                    (_, 2) => (true, NodeKind::Persistent),
+                    (_, 3) => (true, NodeKind::Ephemeral(session)),
                     _ => return Err(ErrorCode::Unimplemented),
                 };
                 let parent = self.get(parent_of(path))?;
@@ -131,18 +134,18 @@ impl Tree {
                 if self.nodes.contains_key(path.as_str()) {
                     return Err(ErrorCode::NodeExists);
                 }
-                if matches!(parent.kind, Kind::Ephemeral(_)) {
+                if matches!(parent.kind, NodeKind::Ephemeral(_)) {
                     return Err(ErrorCode::NoChildrenForEphemerals);
                 }
                 let data = Bytes::copy_from_slice(create.data.unwrap_or_default());
-                Ok(Step::Create(path.into(), data, kind))
+                Ok(TreeStep::Create(path.into(), data, kind))
             }
             WriteOp::Delete(delete) => {
                 let path = delete.path.as_deref().ok_or(ErrorCode::BadArguments)?;
                 let node = self.get(path)?;
                 node.check_version(delete.version)?;
                 match node.children.is_empty() {
-                    true => Ok(Step::Delete(path.into())),
+                    true => Ok(TreeStep::Delete(path.into())),
                     false => Err(ErrorCode::NotEmpty),
                 }
             }
@@ -150,21 +153,21 @@ impl Tree {
                 let path = set.path.as_deref().ok_or(ErrorCode::BadArguments)?;
                 self.get(path)?.check_version(set.version)?;
                 let data = Bytes::copy_from_slice(set.data.unwrap_or_default());
-                Ok(Step::Set(path.into(), data))
+                Ok(TreeStep::Set(path.into(), data))
             }
             WriteOp::Check(check) => {
                 let path = check.path.as_deref().ok_or(ErrorCode::BadArguments)?;
                 self.get(path)?.check_version(check.version)?;
-                Ok(Step::Nothing)
+                Ok(TreeStep::Nothing)
             }
         }
     }
 
     /// Applies a change that was prepared on this version.
-    pub(crate) fn apply(&mut self, at: At, step: &Step) -> Option<Touched> {
+    pub(crate) fn apply(&mut self, at: At, step: &TreeStep) -> Option<Touched> {
         self.zxid = at.zxid;
         match step {
-            Step::Create(path, data, kind) => {
+            TreeStep::Create(path, data, kind) => {
                 let mut node = Node::new(data.clone(), *kind);
                 node.stat.czxid = at.zxid;
                 node.stat.mzxid = at.zxid;
@@ -172,14 +175,14 @@ impl Tree {
                 node.stat.ctime = at.time_ms;
                 node.stat.mtime = at.time_ms;
                 match *kind {
-                    Kind::Ephemeral(session) => {
+                    NodeKind::Ephemeral(session) => {
                         let own = self.ephemerals.entry(session).or_default();
                         own.insert(path.clone());
                     }
-                    Kind::Container => {
+                    NodeKind::Container => {
                         self.containers.insert(path.clone());
                     }
-                    Kind::Persistent => {}
+                    NodeKind::Persistent => {}
                 }
                 self.nodes.insert(path.clone(), node);
                 let parent = self.nodes.get_mut(parent_of(path))?;
@@ -188,10 +191,10 @@ impl Tree {
                 parent.stat.pzxid = at.zxid;
                 Some((EventKind::NodeCreated, path.clone()))
             }
-            Step::Delete(path) => {
+            TreeStep::Delete(path) => {
                 let node = self.nodes.remove(path)?;
                 match node.kind {
-                    Kind::Ephemeral(session) => {
+                    NodeKind::Ephemeral(session) => {
                         if let Some(own) = self.ephemerals.get_mut(&session) {
                             own.remove(path);
                             if own.is_empty() {
@@ -199,17 +202,17 @@ impl Tree {
                             }
                         }
                     }
-                    Kind::Container => {
+                    NodeKind::Container => {
                         self.containers.remove(path);
                     }
-                    Kind::Persistent => {}
+                    NodeKind::Persistent => {}
                 }
                 let parent = self.nodes.get_mut(parent_of(path))?;
                 parent.children.remove(name_of(path));
                 parent.stat.pzxid = at.zxid;
                 Some((EventKind::NodeDeleted, path.clone()))
             }
-            Step::Set(path, data) => {
+            TreeStep::Set(path, data) => {
                 let node = self.nodes.get_mut(path)?;
                 node.data = data.clone();
                 node.stat.version += 1;
@@ -217,15 +220,15 @@ impl Tree {
                 node.stat.mtime = at.time_ms;
                 Some((EventKind::NodeDataChanged, path.clone()))
             }
-            Step::Nothing => None,
+            TreeStep::Nothing => None,
         }
     }
 
     /// What must be restored if a later part of a multi fails.
-    pub(crate) fn before(&self, step: &Step) -> Vec<(Arc<str>, Option<Node>)> {
+    pub(crate) fn before(&self, step: &TreeStep) -> Vec<(Arc<str>, Option<Node>)> {
         let path = match step {
-            Step::Create(path, ..) | Step::Delete(path) | Step::Set(path, _) => path,
-            Step::Nothing => return Vec::new(),
+            TreeStep::Create(path, ..) | TreeStep::Delete(path) | TreeStep::Set(path, _) => path,
+            TreeStep::Nothing => return Vec::new(),
         };
         let parent: Arc<str> = parent_of(path).into();
         [path.clone(), parent]
@@ -241,7 +244,7 @@ impl Tree {
         self.zxid = zxid;
         for (path, node) in before.into_iter().rev() {
             let present = self.nodes.remove(&path);
-            if let Some(Kind::Ephemeral(session)) = present.map(|node| node.kind)
+            if let Some(NodeKind::Ephemeral(session)) = present.map(|node| node.kind)
                 && let Some(own) = self.ephemerals.get_mut(&session)
             {
                 own.remove(&path);
@@ -252,14 +255,14 @@ impl Tree {
             self.containers.remove(&path);
             let Some(node) = node else { continue };
             match node.kind {
-                Kind::Ephemeral(session) => {
+                NodeKind::Ephemeral(session) => {
                     let own = self.ephemerals.entry(session).or_default();
                     own.insert(path.clone());
                 }
-                Kind::Container => {
+                NodeKind::Container => {
                     self.containers.insert(path.clone());
                 }
-                Kind::Persistent => {}
+                NodeKind::Persistent => {}
             }
             self.nodes.insert(path, node);
         }
@@ -267,7 +270,7 @@ impl Tree {
 }
 
 impl Node {
-    fn new(data: Bytes, kind: Kind) -> Self {
+    fn new(data: Bytes, kind: NodeKind) -> Self {
         Self {
             data,
             kind,
@@ -282,8 +285,8 @@ impl Node {
         Stat {
             cversion: self.created.wrapping_mul(2).wrapping_sub(children),
             ephemeral_owner: match self.kind {
-                Kind::Ephemeral(session) => session,
-                Kind::Container | Kind::Persistent => 0,
+                NodeKind::Ephemeral(session) => session,
+                NodeKind::Container | NodeKind::Persistent => 0,
             },
             data_length: i32::try_from(self.data.len()).unwrap_or(i32::MAX),
             num_children: children,
@@ -303,7 +306,7 @@ impl Node {
     }
 
     fn is_reapable(&self) -> bool {
-        self.kind == Kind::Container && self.created > 0 && self.children.is_empty()
+        self.kind == NodeKind::Container && self.created > 0 && self.children.is_empty()
     }
 }
 

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use bellwether::queue::{PutError, SettleError, TakeError};
 use bellwether::{Client, connect};
-use bellwether_testkit::history::deliveries::{Step, check_delivery, check_due, check_order};
+use bellwether_testkit::history::deliveries::{
+    DeliveryStep, check_delivery, check_due, check_order,
+};
 use bellwether_testkit::history::{Pulse, What};
 use bellwether_testkit::{Cut, Engine, Op};
 use bellwether_torture::workload::shelf::{Shelf, Work, now_ms};
@@ -57,7 +59,7 @@ under_faults! {
 struct Round {
     recipe: Shelf,
     path: String,
-    steps: Arc<Mutex<Vec<Step>>>,
+    steps: Arc<Mutex<Vec<DeliveryStep>>>,
     claims: Claims,
     /// The number of the producer or consumer.
     who: usize,
@@ -78,7 +80,7 @@ impl Round {
         (round, stop)
     }
 
-    fn note(&self, step: Step) {
+    fn note(&self, step: DeliveryStep) {
         self.steps.lock().unwrap().push(step);
     }
 
@@ -99,15 +101,15 @@ impl Round {
             }
             let rank = self.recipe.next_rank(&mut random);
             let item = format!("{rank} {name}.{number}");
-            self.note(Step::Putting { item: item.clone() });
+            self.note(DeliveryStep::Putting { item: item.clone() });
             match place.put(rank, &item).await {
-                Ok(()) => self.note(Step::Put { item }),
+                Ok(()) => self.note(DeliveryStep::Put { item }),
                 Err(PutError::OutcomeUnknown { .. }) => {}
                 Err(
                     PutError::SessionEnded { .. }
                     | PutError::NoSession { .. }
                     | PutError::Disconnected { .. },
-                ) => self.note(Step::NotPut { item }),
+                ) => self.note(DeliveryStep::NotPut { item }),
                 Err(error) => panic!("{error}: {error:?}"),
             }
             moment(&mut random).await;
@@ -120,7 +122,7 @@ impl Round {
     async fn consume(self, client: Client, mut random: StdRng, neatly: bool) {
         let place = self.recipe.at(&client, &self.path);
         while !self.is_stopped() {
-            self.note(Step::Taking);
+            self.note(DeliveryStep::Taking);
             let taken = tokio::select! {
                 taken = place.take() => taken,
                 () = self.until_stopped() => break,
@@ -142,7 +144,7 @@ impl Round {
 
     async fn work(&self, work: Work, random: &mut StdRng, neatly: bool) {
         let (item, token) = (work.item(), work.hold().token().number());
-        self.note(Step::Delivered {
+        self.note(DeliveryStep::Delivered {
             item: item.clone(),
             node: work.hold().node().to_owned(),
             token,
@@ -169,14 +171,16 @@ impl Round {
             2..7 if lost => return,
             _ => {}
         }
-        self.note(Step::Acking {
+        self.note(DeliveryStep::Acking {
             item: item.clone(),
             token,
         });
         match work.succeed().await {
-            Ok(()) => self.note(Step::Acked { item, token }),
+            Ok(()) => self.note(DeliveryStep::Acked { item, token }),
             Err(SettleError::SessionEnded { .. }) => {}
-            Err(SettleError::NotClaimed { .. }) => self.note(Step::NotAcked { item, token }),
+            Err(SettleError::NotClaimed { .. }) => {
+                self.note(DeliveryStep::NotAcked { item, token })
+            }
             Err(error) => panic!("{error}: {error:?}"),
         }
     }
@@ -193,7 +197,7 @@ impl Round {
             if items == 0 || Instant::now() > end {
                 // If something is left, the check finds that it was lost.
                 for item in dead {
-                    self.note(Step::Dead { item });
+                    self.note(DeliveryStep::Dead { item });
                 }
                 break;
             }
@@ -202,7 +206,7 @@ impl Round {
         client.close().await;
     }
 
-    fn steps(&self) -> Vec<Step> {
+    fn steps(&self) -> Vec<DeliveryStep> {
         self.steps.lock().unwrap().clone()
     }
 }
@@ -256,9 +260,9 @@ async fn storm(recipe: Shelf, mut storm: Storm<'_>) {
         panic!("{violation}");
     }
     let steps = round.steps();
-    let count = |kind: fn(&Step) -> bool| steps.iter().filter(|step| kind(step)).count();
-    let acked = count(|step| matches!(step, Step::Acked { .. }));
-    let dead = count(|step| matches!(step, Step::Dead { .. }));
+    let count = |kind: fn(&DeliveryStep) -> bool| steps.iter().filter(|step| kind(step)).count();
+    let acked = count(|step| matches!(step, DeliveryStep::Acked { .. }));
+    let dead = count(|step| matches!(step, DeliveryStep::Dead { .. }));
     eprintln!("{acked} acknowledged, {dead} dead");
     let due = check_due(&steps, |item| recipe.due_ms(item));
     for verdict in [check_delivery(&steps), due] {
@@ -277,7 +281,7 @@ async fn storm(recipe: Shelf, mut storm: Storm<'_>) {
 struct Shower {
     recipe: Shelf,
     seed: u64,
-    steps: Vec<Step>,
+    steps: Vec<DeliveryStep>,
 }
 
 impl Shower {
@@ -354,7 +358,7 @@ async fn showers(recipe: Shelf, storm: &Storm<'_>) -> Shower {
 }
 
 /// Prints the events of the item that a violation names first.
-fn show(steps: &[Step], violation: &str) {
+fn show(steps: &[DeliveryStep], violation: &str) {
     let item = violation.split(" was ").next().unwrap_or_default();
     for step in steps.iter().filter(|step| step.item() == Some(item)) {
         eprintln!("{step:?}");

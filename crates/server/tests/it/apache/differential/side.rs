@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bellwether_testkit::{Body, Event, Frame, MultiResult, RawClient, Reply, Request};
+use bellwether_testkit::{Body, Frame, MultiResult, RawClient, Reply, Request, WatchEvent};
 use bellwether_wire::acl::Acl;
 use bellwether_wire::code::ErrorCode;
 use bellwether_wire::op::Op;
@@ -53,7 +53,7 @@ pub(super) enum Seen {
         /// The body after an error; only a few errors have one.
         behind_error: Option<Body>,
     },
-    Event(Event),
+    Event(WatchEvent),
     Closed,
     /// Whether the session continues.
     Reattached(bool),

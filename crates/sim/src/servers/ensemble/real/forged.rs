@@ -1,7 +1,7 @@
 //! Histories that no ensemble may show: each differs from a correct one in one frame or one moment.
 
 use bellwether_server::files::txn::{AclList, Lifetime, Txn, TxnBody};
-use bellwether_testkit::{Body, Event, Frame, Reply, Request};
+use bellwether_testkit::{Body, Frame, Reply, Request, WatchEvent};
 use bellwether_wire::acl::Acl;
 use bellwether_wire::code::ErrorCode;
 use bellwether_wire::event::{EVENT_ZXID, EventKind};
@@ -112,7 +112,7 @@ fn correct() -> History {
     reads.gets(1_201, 1, 3, Err(ErrorCode::NoNode));
     reads.received.push(Received {
         at: at(1_305),
-        frame: Frame::Event(Event {
+        frame: Frame::Event(WatchEvent {
             kind: EventKind::NodeCreated,
             path: "/a".into(),
             zxid: EVENT_ZXID,

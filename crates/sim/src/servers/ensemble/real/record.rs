@@ -12,7 +12,8 @@ use anyhow::{Context as _, Result, ensure};
 use bellwether_server::files::LogReader;
 use bellwether_server::files::txn::Txn;
 use bellwether_testkit::{
-    Apache, ConnectOptions, Create, Ensemble, Event, Frame, RawClient, Reply, Request, WatchLists,
+    Apache, ConnectOptions, Create, Ensemble, Frame, RawClient, Reply, Request, WatchEvent,
+    WatchLists,
 };
 use bellwether_wire::connect::ConnectReply;
 use bellwether_wire::event::EventKind;
@@ -455,7 +456,7 @@ impl Client {
         }
     }
 
-    fn disarm(&mut self, event: &Event) {
+    fn disarm(&mut self, event: &WatchEvent) {
         let others = |path: &String| *path != event.path;
         if event.kind == EventKind::NodeChildrenChanged {
             return self.watches.child.retain(others);

@@ -213,7 +213,7 @@ impl<'a> Replay<'a> {
         {
             // The model draws this order at random.
             entry.steps.sort_by_key(|step| match step {
-                tree::Step::Delete(path) => paths.iter().position(|known| known == path),
+                tree::TreeStep::Delete(path) => paths.iter().position(|known| known == path),
                 _ => None,
             });
         }
@@ -222,7 +222,7 @@ impl<'a> Replay<'a> {
             let changes = entry
                 .steps
                 .iter()
-                .any(|step| !matches!(step, tree::Step::Nothing));
+                .any(|step| !matches!(step, tree::TreeStep::Nothing));
             (entry.zxid, entry.time_ms, changes)
         });
         match made == Some((txn.zxid, txn.time_ms, changes(&txn.body))) {

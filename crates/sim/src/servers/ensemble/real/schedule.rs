@@ -409,7 +409,7 @@ impl<'a> Schedule<'a> {
             };
             let step = Step::Receive(number, place);
             match (kind(sent), at) {
-                (Kind::Write, _) => {
+                (RequestKind::Write, _) => {
                     let Some(write) = write else {
                         if reply.is_some() {
                             return Err(named("is answered, and not in the log"));
@@ -433,7 +433,7 @@ impl<'a> Schedule<'a> {
                     }
                 }
                 (_, None) => {}
-                (Kind::Sync, Some((at, now))) => {
+                (RequestKind::Sync, Some((at, now))) => {
                     let receive = self.order.add(step, early(sent.at), NEVER);
                     self.order.before(received, receive);
                     received = receive;
@@ -450,7 +450,7 @@ impl<'a> Schedule<'a> {
                     }
                     answered = synced;
                 }
-                (Kind::Read, Some((at, now))) => {
+                (RequestKind::Read, Some((at, now))) => {
                     let receive = self.order.add(step, early(sent.at), NEVER);
                     self.order.before(received, receive);
                     received = receive;
@@ -518,17 +518,17 @@ pub(super) fn micros(time_ms: i64) -> Micros {
 
 /// What a member does with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RequestKind {
     Read,
     Write,
     Sync,
 }
 
-pub(super) fn kind(sent: &Sent) -> Kind {
+pub(super) fn kind(sent: &Sent) -> RequestKind {
     match sent.request.op() {
-        Some(Op::Sync) => Kind::Sync,
-        Some(op) if op.is_write() => Kind::Write,
-        _ => Kind::Read,
+        Some(Op::Sync) => RequestKind::Sync,
+        Some(op) if op.is_write() => RequestKind::Write,
+        _ => RequestKind::Read,
     }
 }
 

@@ -88,7 +88,7 @@ fn random_writes_do_what_they_do_in_the_reference_model() {
             if random.random_ratio(1, 20) {
                 model.apply(session, step, &Request::CloseSession).unwrap();
                 for path in tree.ephemerals_of(session) {
-                    tree.apply(at, &Step::Delete(path));
+                    tree.apply(at, &TreeStep::Delete(path));
                 }
                 tree.zxid = step;
                 continue;
@@ -106,7 +106,7 @@ fn random_writes_do_what_they_do_in_the_reference_model() {
             }
             tree.zxid = step;
             let outcome = match (&made, &expected) {
-                (Ok(Step::Create(path, ..)), Ok(Body::PathStat(known, stat))) => {
+                (Ok(TreeStep::Create(path, ..)), Ok(Body::PathStat(known, stat))) => {
                     assert_eq!(&**path, known, "seed {seed}, step {step}: {request:?}");
                     let own = tree.get(path).unwrap().stat();
                     assert_eq!(
