@@ -371,7 +371,7 @@ fn threshold(text: &str) -> Result<Duration, String> {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   bellwether completions bash > ~/.local/share/bash-completion/completions/bellwether
-  bellwether completions zsh > ~/.zfunc/_bellwether    # with `fpath+=~/.zfunc` before `compinit` in ~/.zshrc
+  bellwether completions zsh > ~/.zfunc/_bellwether    # with fpath+=~/.zfunc before compinit in ~/.zshrc
   bellwether completions fish > ~/.config/fish/completions/bellwether.fish")]
 pub(crate) struct CompletionsArgs {
     /// The shell.

@@ -20,7 +20,8 @@ pub(super) fn render(command: &Command) -> String {
     let about = command.get_about().map(ToString::to_string);
     let about = about.unwrap_or_default();
     page.control("SH", ["NAME"]);
-    page.text([roman(format!("{name} - {about}"))]);
+    // Programs read this line, so it has no markup.
+    page.text([roman(format!("{name} - {}", about.replace('`', "")))]);
     page.control("SH", ["SYNOPSIS"]);
     synopsis(&mut page, command);
 
