@@ -28,7 +28,7 @@ use crate::hold::Hold;
 use crate::line::Failure;
 use crate::queue::claimed_item::{ClaimedItem, End};
 use crate::queue::core::{QueueCore, taker_options};
-use crate::queue::order::{DUE_MIN, to_ms};
+use crate::queue::order::{due_rank, to_ms};
 use crate::request::Events;
 use crate::session::client::Client;
 use crate::session::telemetry::call;
@@ -344,7 +344,7 @@ impl<T: Payload> Queue<T> {
 }
 
 impl<T: Payload> PriorityQueue<T> {
-    /// Puts an item, exactly once; the lowest priority is taken first. One round trip.
+    /// Puts an item, exactly once; the lowest priority is taken first, and it may be negative. One round trip.
     ///
     /// # Errors
     ///
@@ -353,7 +353,7 @@ impl<T: Payload> PriorityQueue<T> {
     /// # Cancel safety
     ///
     /// Dropped before it returns, the item may have been put or not.
-    pub async fn put(&self, priority: u32, payload: &T) -> Result<ItemId, PutError> {
+    pub async fn put(&self, priority: i32, payload: &T) -> Result<ItemId, PutError> {
         call!("queue.put", self.path())
             .run(self.put_one(priority.into(), payload))
             .await
@@ -368,16 +368,16 @@ impl<T: Payload> PriorityQueue<T> {
     /// # Cancel safety
     ///
     /// As [`put`](Self::put).
-    pub async fn put_all(&self, items: &[(u32, T)]) -> Result<Vec<ItemId>, PutError> {
+    pub async fn put_all(&self, items: &[(i32, T)]) -> Result<Vec<ItemId>, PutError> {
         call!("queue.put_all", self.path())
             .run(self.put_all_untraced(items))
             .await
     }
 
-    async fn put_all_untraced(&self, items: &[(u32, T)]) -> Result<Vec<ItemId>, PutError> {
+    async fn put_all_untraced(&self, items: &[(i32, T)]) -> Result<Vec<ItemId>, PutError> {
         let items = items
             .iter()
-            .map(|(priority, payload)| (u64::from(*priority), payload));
+            .map(|(priority, payload)| (i64::from(*priority), payload));
         self.put_ranked(items.collect()).await
     }
 }
@@ -397,7 +397,7 @@ impl<T: Payload> DelayQueue<T> {
     /// Dropped before it returns, the item may have been put or not.
     pub async fn put_at(&self, due: SystemTime, payload: &T) -> Result<ItemId, PutError> {
         call!("queue.put", self.path())
-            .run(self.put_one(to_ms(due).max(DUE_MIN), payload))
+            .run(self.put_one(due_rank(to_ms(due)), payload))
             .await
     }
 
@@ -416,14 +416,14 @@ impl<T: Payload> DelayQueue<T> {
                 // A time beyond the range is never reached.
                 let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
                 let due_ms = to_ms(environment::system_time()).saturating_add(delay_ms);
-                self.put_one(due_ms, payload).await
+                self.put_one(due_rank(due_ms), payload).await
             })
             .await
     }
 }
 
 impl<O: Order, T: Payload> OrderedQueue<O, T> {
-    async fn put_ranked(&self, items: Vec<(u64, &T)>) -> Result<Vec<ItemId>, PutError> {
+    async fn put_ranked(&self, items: Vec<(i64, &T)>) -> Result<Vec<ItemId>, PutError> {
         let mut written = Vec::new();
         for (rank, payload) in items {
             let bytes = payload.to_bytes().map_err(|source| PutError::NotWritable {
@@ -435,7 +435,7 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
         self.core.now_to_put().await?.put(written).await
     }
 
-    async fn put_one(&self, rank: u64, payload: &T) -> Result<ItemId, PutError> {
+    async fn put_one(&self, rank: i64, payload: &T) -> Result<ItemId, PutError> {
         let mut ids = self.put_ranked(vec![(rank, payload)]).await?;
         Ok(ids.pop().expect("one was put"))
     }

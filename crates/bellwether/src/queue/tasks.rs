@@ -188,6 +188,25 @@ impl<T> Tasks<T> {
             .await
     }
 
+    /// Deletes a task that was set aside; `false` if it is no longer set aside. A task of its name may then be added again.
+    ///
+    /// # Errors
+    ///
+    /// As [`take`](Self::take).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, it may have been deleted or not.
+    pub async fn forget(&self, failed: &DeadLetter) -> Result<bool, TakeError> {
+        call!("tasks.forget", self.path())
+            .ask(async {
+                let core = self.core().await?;
+                let forgotten = core.forget_dead(failed).await;
+                forgotten.map_err(|failure| self.error(failure))
+            })
+            .await
+    }
+
     /// The engine in the current session.
     async fn core(&self) -> Result<QueueCore, TakeError> {
         Ok(self.core.now().await?)
