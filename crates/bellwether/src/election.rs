@@ -8,6 +8,7 @@ use futures_util::stream::unfold;
 use tracing::{info, warn};
 
 use crate::error::{Error, ErrorKind, Failure};
+use crate::events::Events;
 use crate::hold::ephemeral_node::KnownData;
 use crate::hold::fence::FencingToken;
 use crate::hold::{Hold, acquire_in_session, guard_of_a_hold};
@@ -16,7 +17,6 @@ use crate::line::name::{Kind, Layout, Name};
 use crate::line::{WaitQueue, Waiting, exclusive_options, line_options};
 use crate::node::NodePath;
 use crate::node::data::{NodeData, Who};
-use crate::request::Events;
 use crate::session::client::{Client, SessionId};
 use crate::session::retry::{NodeEvent, Retry, read_synced};
 use crate::session::telemetry::call;

@@ -15,13 +15,13 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::unfold;
 
 use crate::error::{Error, ErrorKind, Failure, OtherUse};
+use crate::events::Events;
 use crate::hold::crash_mark;
 use crate::hold::{Guard, Hold, acquire_in_session};
 use crate::line::contender::{Contender, JoinRequest, LINE_MAX, Mode};
 use crate::line::name::{Kind, Name, read_limit};
 use crate::node::NodePath;
 use crate::node::data::Who;
-use crate::request::Events;
 use crate::session::Session;
 use crate::session::client::Client;
 use crate::session::recipe_options::RecipeOptions;

@@ -23,11 +23,11 @@ use futures_util::future::join_all;
 use futures_util::stream::unfold;
 
 use crate::error::{Error, ErrorKind, Failure};
+use crate::events::Events;
 use crate::hold::Hold;
 use crate::queue::claimed_item::{ClaimedItem, End};
 use crate::queue::core::{QueueCore, taker_options};
 use crate::queue::order::{DUE_MIN, to_ms};
-use crate::request::Events;
 use crate::session::client::Client;
 use crate::session::telemetry::call;
 

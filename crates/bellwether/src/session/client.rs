@@ -10,7 +10,6 @@ use std::time::Duration;
 use bellwether_client as zk;
 use bellwether_client::log;
 use bellwether_client::process::{Native, Process};
-use futures_core::Stream;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use futures_util::stream::unfold;
@@ -18,6 +17,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::error::ConnectError;
+use crate::events::Events;
 use crate::node::data::Who;
 use crate::node::{Access, NodePath};
 use crate::session::liveness::ServerKind;
@@ -104,13 +104,13 @@ impl Client {
 
     /// The state as it changes, the current one first. A short change may pass unseen. It ends with [`ClientState::Closed`], and does
     /// not keep the client open.
-    pub fn states(&self) -> impl Stream<Item = ClientState> + Send + Unpin + use<> {
+    pub fn states(&self) -> Events<ClientState> {
         let states = States {
             connection: self.0.connection.subscribe(),
             process: self.0.process(),
             shown: None,
         };
-        Box::pin(unfold(states, async |mut states: States| {
+        Events::from_stream(unfold(states, async |mut states: States| {
             let state = states.next().await?;
             Some((state, states))
         }))
