@@ -68,6 +68,8 @@ pub use core::features::Feature;
 pub use core::life::Life;
 pub use driver::shared::SessionState;
 pub use driver::stream::{Dial, Dialing, Resolving, Sockets, Stream};
+#[cfg(feature = "tls")]
+pub use driver::tls::TlsDial;
 pub use error::{Attempts, ConnectError, Error, ErrorCode, Invalid, PathError, SessionEnd};
 pub use four_letter::four_letter_word;
 pub use handle::client::Client;

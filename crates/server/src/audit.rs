@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bellwether_wire::acl::Id;
 use bellwether_wire::code::ErrorCode;
-use bellwether_wire::jute::Reader;
+use bellwether_wire::op::Op;
 
 use crate::client::{Peer, Request};
 use crate::clock;
@@ -120,21 +120,14 @@ impl Lines<'_> {
         };
         let peer = request.map(|request| &*request.peer).or(peer);
         self.begin(peer, txn.session_id, &ids);
+        if let TxnBody::Error(code) = &txn.body {
+            self.add_failed(request, *code, Some(txn.zxid));
+            return;
+        }
         let mut add = |operation: &str, path: Option<&str>, result: &str| {
             self.add(operation, path, result, Some(txn.zxid));
         };
         match &txn.body {
-            TxnBody::Error(code) => {
-                let operation = request.and_then(|request| request.op);
-                let operation = operation.map_or("unknown", name_of_op);
-                let body = request.map(|request| &request.body[..]).unwrap_or_default();
-                // All writes begin with their path, except those with several paths.
-                let path = match operation {
-                    "multi" | "createSession" | "closeSession" | "unknown" => None,
-                    _ => Reader::new(body).ustring().ok().flatten(),
-                };
-                add(operation, path.as_deref(), &name_of_code(*code));
-            }
             TxnBody::Multi(parts) => match parts.iter().find_map(code_of) {
                 Some(code) => add("multi", None, &name_of_code(code)),
                 None => {
@@ -158,6 +151,23 @@ impl Lines<'_> {
                 );
             }
         }
+    }
+
+    /// Adds a write that was refused because the disk is nearly full or the tree too large. It has no zxid, because it is not in the log.
+    pub(crate) fn add_refused(&mut self, session: i64, request: &Request) {
+        self.begin(Some(&request.peer), session, &request.ids);
+        self.add_failed(Some(request), ErrorCode::QuotaExceeded.number(), None);
+    }
+
+    fn add_failed(&mut self, request: Option<&Request>, code: i32, zxid: Option<i64>) {
+        let op = request.and_then(|request| request.op);
+        let path = match op {
+            // It has several.
+            Some(Op::Multi) => None,
+            _ => request.and_then(Request::path),
+        };
+        let operation = op.map_or("unknown", name_of_op);
+        self.add(operation, path.as_deref(), &name_of_code(code), zxid);
     }
 
     /// Begins the lines of one operation.
@@ -293,8 +303,7 @@ fn name_of(body: &TxnBody) -> (&'static str, Option<&str>) {
     }
 }
 
-fn name_of_op(op: bellwether_wire::op::Op) -> &'static str {
-    use bellwether_wire::op::Op;
+fn name_of_op(op: Op) -> &'static str {
     match op {
         Op::Create | Op::Create2 | Op::CreateContainer | Op::CreateTtl => "create",
         Op::Delete => "delete",

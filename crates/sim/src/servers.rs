@@ -146,8 +146,10 @@ pub(crate) fn happen(servers: &mut dyn Serve, it: &mut Parts, event: Event) {
             let Some(bytes) = it.net.arrived_up(conn) else {
                 return;
             };
-            it.trace.add(it.now, 3, conn ^ Trace::bytes(&bytes), || {
-                format!("{} bytes to the server on connection {conn}", bytes.len())
+            let sum = Trace::bytes(&bytes);
+            it.trace.add(it.now, 3, conn ^ sum, || {
+                let count = bytes.len();
+                format!("{count} bytes to the server on connection {conn}, sum {sum:x}")
             });
             if let Some(server) = it.net.conn(conn).map(|conn| conn.server) {
                 servers.receive(it, server, conn, &bytes);
@@ -155,8 +157,10 @@ pub(crate) fn happen(servers: &mut dyn Serve, it: &mut Parts, event: Event) {
         }
         Event::Down(conn) => {
             let bytes = it.net.arrive_down(conn).unwrap_or_default();
-            it.trace.add(it.now, 4, conn ^ Trace::bytes(&bytes), || {
-                format!("{} bytes to the process on connection {conn}", bytes.len())
+            let sum = Trace::bytes(&bytes);
+            it.trace.add(it.now, 4, conn ^ sum, || {
+                let count = bytes.len();
+                format!("{count} bytes to the process on connection {conn}, sum {sum:x}")
             });
         }
         Event::HangsUp(conn) => {

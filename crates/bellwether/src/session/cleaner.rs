@@ -93,7 +93,7 @@ impl Cleaner {
     pub(crate) fn remove_later(&self, removal: impl Cleanup + 'static, reserved: Reserved) {
         let (runtime, zk) = (self.runtime.clone(), self.zk.clone());
         let later = async move {
-            runtime.sleep(zk.session_timeout() * LATE_TIMEOUTS).await;
+            runtime.timer(zk.session_timeout() * LATE_TIMEOUTS).await;
             perform(Arc::new(removal), zk).await;
             drop(reserved);
         };
@@ -124,7 +124,7 @@ impl Cleaner {
             let later = async move {
                 // The removal comes last: a fence that is written after it would stay.
                 let again = remove_again(fence, runtime.clone(), zk.clone());
-                tokio::join!(again, runtime.sleep(zk.session_timeout() * LATE_TIMEOUTS));
+                tokio::join!(again, runtime.timer(zk.session_timeout() * LATE_TIMEOUTS));
                 perform(made, zk).await;
                 drop(reserved);
             };
@@ -152,7 +152,8 @@ impl Cleaner {
     }
 }
 
-/// The task of a cleaner.
+/// The task of a cleaner. What it does later are timers and requests, which wake it in the order in which they end, so that simulated runs
+/// repeat.
 async fn work(mut jobs: mpsc::UnboundedReceiver<Job>, done: watch::Sender<u64>) {
     let mut later = FuturesUnordered::new();
     loop {
@@ -175,7 +176,7 @@ async fn work(mut jobs: mpsc::UnboundedReceiver<Job>, done: watch::Sender<u64>) 
 async fn remove_again(removal: Arc<dyn Cleanup>, runtime: SessionRuntime, zk: zk::Client) {
     let mut pause = zk.session_timeout() / FIRST_PAUSE_PART;
     for _ in 0..LATE_LOOKS {
-        runtime.sleep(pause).await;
+        runtime.timer(pause).await;
         perform(removal.clone(), zk.clone()).await;
         pause *= 2;
     }

@@ -115,18 +115,23 @@ impl SessionRuntime {
         }
     }
 
-    /// A timer that can be awaited on any executor. It is done at once where the runtime does not run it: after its end, and in a forked
-    /// child.
+    /// A timer for a task that runs there, and so ends with the runtime.
     #[expect(
         clippy::disallowed_methods,
         reason = "the one timer of the recipes, on the session's own runtime"
     )]
+    pub(crate) fn timer(&self, duration: Duration) -> tokio::time::Sleep {
+        let _runtime = self.handle.enter();
+        tokio::time::sleep(duration)
+    }
+
+    /// A timer that can be awaited on any executor. It is done at once where the runtime does not run it: after its end, and in a forked
+    /// child.
     pub(crate) fn sleep(&self, duration: Duration) -> Sleep {
         if self.is_forked() {
             return Either::Right(ready(()).boxed());
         }
-        let _runtime = self.handle.enter();
-        let timer = tokio::time::sleep(duration);
+        let timer = self.timer(duration);
         if self.is_session_thread {
             return Either::Left(timer);
         }

@@ -7,11 +7,12 @@ pub(crate) mod session;
 mod shortage;
 
 use std::ffi::OsString;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use bellwether::error::ConnectError;
-use bellwether::zk::{Address, Endpoint};
+use bellwether::zk::{Address, Dial, Endpoint, Sockets, TlsDial};
 use bellwether::{Client, Connect};
 use tokio::time::timeout;
 
@@ -131,7 +132,15 @@ pub(crate) fn servers(args: &ConnectArgs) -> anyhow::Result<Option<String>> {
 
 /// Whether a session with these arguments uses TLS.
 pub(crate) fn speaks_tls(args: &ConnectArgs) -> anyhow::Result<bool> {
-    security::speaks_tls(&args.security)
+    Ok(security::tls_options(&args.security)?.is_some())
+}
+
+/// How four-letter words reach the servers that the arguments name: as sessions do.
+pub(crate) async fn dial_for_words(args: &ConnectArgs) -> anyhow::Result<Arc<dyn Dial>> {
+    Ok(match security::tls_options(&args.security)? {
+        Some(options) => Arc::new(TlsDial::new(options, Sockets).await?),
+        None => Arc::new(Sockets),
+    })
 }
 
 /// The session timeout that a session with these arguments asks for.

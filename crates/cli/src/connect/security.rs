@@ -112,9 +112,9 @@ impl Security {
     }
 }
 
-/// Whether sessions use TLS.
-pub(crate) fn speaks_tls(args: &SecurityArgs) -> anyhow::Result<bool> {
-    Ok(tls(args)?.is_some())
+/// TLS of sessions, if they use it.
+pub(crate) fn tls_options(args: &SecurityArgs) -> anyhow::Result<Option<TlsOptions>> {
+    Ok(tls(args)?.as_ref().map(Tls::options))
 }
 
 fn tls(args: &SecurityArgs) -> anyhow::Result<Option<Tls>> {

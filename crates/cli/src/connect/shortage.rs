@@ -2,9 +2,9 @@
 
 use std::io;
 
-use bellwether::zk::{Dial as _, Sockets, four_letter_word};
+use bellwether::zk::{Dial as _, four_letter_word};
 
-use super::{Whereabouts, speaks_tls, whereabouts};
+use super::{Whereabouts, dial_for_words, whereabouts};
 use crate::args::ConnectArgs;
 use crate::output::refusal::is_over_quota;
 
@@ -23,10 +23,7 @@ pub(super) async fn explained(error: anyhow::Error, args: &ConnectArgs) -> anyho
 }
 
 async fn reason(args: &ConnectArgs) -> Option<String> {
-    // Four-letter words are sent without TLS.
-    if speaks_tls(args).ok()? {
-        return None;
-    }
+    let dial = dial_for_words(args).await.ok()?;
     let answers = match whereabouts(args).ok()? {
         Whereabouts::Local(folder) => {
             let connecting = async {
@@ -38,7 +35,7 @@ async fn reason(args: &ConnectArgs) -> Option<String> {
         Whereabouts::Named(endpoints) => {
             let mut answers = Vec::new();
             for endpoint in endpoints {
-                answers.push(four_letter_word(Sockets.dial(&endpoint), "srvr").await);
+                answers.push(four_letter_word(dial.dial(&endpoint), "srvr").await);
             }
             answers
         }

@@ -6,7 +6,7 @@
 //! one would end it with the next event, and removing one would remove both. So where a persistent watch is armed, one-shot
 //! handles use its events: their requests arm nothing, and the persistent watch stays until the last of them is gone.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use bellwether_wire::event::EventKind;
 use tokio::sync::oneshot;
@@ -120,16 +120,16 @@ struct Spot {
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     last_id: u64,
-    data: HashMap<String, Spot>,
-    child: HashMap<String, Spot>,
-    persistent: HashMap<String, Spot>,
-    recursive: HashMap<String, Spot>,
+    data: BTreeMap<String, Spot>,
+    child: BTreeMap<String, Spot>,
+    persistent: BTreeMap<String, Spot>,
+    recursive: BTreeMap<String, Spot>,
     /// Persistent watches without a handle, kept on the server for the one-shot handles at their paths.
-    kept: HashMap<String, Kind>,
+    kept: BTreeMap<String, Kind>,
 }
 
 impl Watches {
-    fn table(&mut self, kind: Kind) -> &mut HashMap<String, Spot> {
+    fn table(&mut self, kind: Kind) -> &mut BTreeMap<String, Spot> {
         match kind {
             Kind::Data => &mut self.data,
             Kind::Child => &mut self.child,
@@ -163,7 +163,7 @@ impl Watches {
 
     /// Whether the events of a one-shot watch come from a persistent one at the same path.
     pub(crate) fn is_covered(&self, kind: Kind, path: &str) -> bool {
-        let is_on_wire = |table: &HashMap<String, Spot>| {
+        let is_on_wire = |table: &BTreeMap<String, Spot>| {
             let spot = table.get(path);
             spot.is_some_and(|spot| spot.on_wire)
         };
@@ -366,10 +366,6 @@ impl Watches {
                 child.push(path.clone());
             }
         }
-        // One order for the same watches, whatever that of the table is.
-        for list in [data, exist, child] {
-            list.sort_unstable();
-        }
         let mut notices = Vec::new();
         for (list, table) in [
             (persistent, &mut self.persistent),
@@ -382,7 +378,6 @@ impl Watches {
                     spot.tell(&PersistentEvent::Missed, &mut notices);
                 }
             }
-            list.sort_unstable();
         }
         (lists, notices)
     }

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio_rustls::TlsConnector;
 
-use crate::driver::stream::Stream;
+use crate::driver::stream::{Dial, Dialing, Resolving, Stream};
 use crate::error::ConnectError;
 use crate::options::address::Endpoint;
 use crate::options::tls::{Tls, TlsError, TlsOptions};
@@ -46,6 +46,51 @@ impl TlsLayer {
             ))),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// TLS over the streams of another [`Dial`], for requests without a session, as [`four_letter_word`](crate::four_letter_word) sends them. A
+/// session has [`Connect::tls`](crate::Connect::tls).
+#[derive(Clone, Debug)]
+pub struct TlsDial {
+    layer: TlsLayer,
+    dial: Arc<dyn Dial>,
+}
+
+impl TlsDial {
+    /// Reads the files of the options.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Tls`], if a file cannot be read or used.
+    pub async fn new(options: TlsOptions, dial: impl Dial) -> Result<Self, ConnectError> {
+        Ok(Self {
+            layer: TlsLayer::new(options, &Handle::current()).await?,
+            dial: Arc::new(dial),
+        })
+    }
+}
+
+impl Dial for TlsDial {
+    fn resolve(&self, endpoint: &Endpoint) -> Resolving {
+        self.dial.resolve(endpoint)
+    }
+
+    /// The server has to prove that it is this endpoint: one that was not resolved, if its certificate is for a name.
+    fn dial(&self, endpoint: &Endpoint) -> Dialing {
+        let (layer, endpoint) = (self.layer.clone(), endpoint.clone());
+        let connecting = self.dial.dial(&endpoint);
+        Box::pin(async move {
+            let secured = layer.over(&endpoint, connecting.await?).await;
+            secured.map_err(|error| match reason(&error) {
+                Some(reason) => io::Error::new(error.kind(), reason),
+                None => error,
+            })
+        })
     }
 }
 

@@ -1,6 +1,6 @@
-// Connected clients, their addresses, and what each session holds.
+// Connected clients, their addresses and what these use, and what each session holds.
 
-import { ago, counted, h, number, show, span } from "../dom.js";
+import { ago, bytes, counted, h, number, show, span } from "../dom.js";
 import { ask, store } from "../store.js";
 import { doing, whoText } from "../people.js";
 
@@ -75,5 +75,26 @@ function showSessions(body, told, filter) {
     shown.length > 0 && h("div", { class: "scroll" }, h("table", { class: "stacks" },
       h("thead", {}, h("tr", {}, heads.map(([head, kind]) => h("th", { scope: "col", class: kind === "num" && kind }, head)))),
       h("tbody", {}, shown.map(row)))),
+    told.addresses?.length > 0 && busiest(told.addresses),
     rows.length > shown.length && h("p", { class: "faint" }, `${number(rows.length - shown.length)} more do not match the filter, or are beyond the first 500.`));
+}
+
+/** The client addresses with most requests, as `addr` of each server lists them. */
+function busiest(addresses) {
+  const several = new Set(addresses.map((one) => one.server)).size > 1;
+  const columns = [
+    ["requests", (one) => number(one.used.requests)],
+    ["received", (one) => bytes(one.used.received_bytes)],
+    ["sent", (one) => bytes(one.used.sent_bytes)],
+    ["connections", (one) => number(one.used.connections)],
+  ];
+  const name = (one) => (several ? `${one.address} at ${one.server}` : one.address);
+  return h("section", {},
+    h("h2", {}, "Client addresses"),
+    h("p", { class: "faint" }, "Those with most requests since the server started. Connections are those that are open; the rest counts ended ones too."),
+    h("div", { class: "scroll" }, h("table", { class: "stacks" },
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "address"), columns.map(([head]) => h("th", { scope: "col", class: "num" }, head)))),
+      h("tbody", {}, addresses.map((one) => h("tr", {},
+        h("th", { scope: "row", class: "mono" }, name(one)),
+        columns.map(([head, cell]) => h("td", { class: "num", "data-head": head }, cell(one)))))))));
 }

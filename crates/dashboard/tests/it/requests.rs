@@ -309,3 +309,33 @@ async fn pages_beyond_the_limit_are_refused_until_one_is_closed() -> Result<()> 
     timeout(LONG, opened).await?;
     Ok(())
 }
+
+#[tokio::test]
+async fn sessions_come_with_the_addresses_of_clients_and_what_these_use() -> Result<()> {
+    let scene = Scene::new().await?;
+    let zk = scene.client.raw();
+    zk.create("/a", &vec![b'x'; 5000], CreateMode::Persistent)
+        .await?;
+    let answer = request(&scene.address, "GET", "/api/sessions", &[], "").await?;
+    let answer: Value = serde_json::from_str(&answer.body)?;
+    let [address] = &answer["addresses"].as_array().unwrap()[..] else {
+        panic!("{answer}");
+    };
+    assert_eq!(address["address"], "127.0.0.1");
+    assert_eq!(address["server"], scene.server.connect_string());
+    let used = |figure: &str| address["used"][figure].as_u64().unwrap();
+    assert!(
+        used("requests") >= 1 && used("received_bytes") > 5000,
+        "{answer}"
+    );
+    assert!(
+        used("connections") >= 2 && used("sent_bytes") > 0,
+        "{answer}"
+    );
+
+    let browser = scene.browser("sessions").await?;
+    browser
+        .until("[...document.querySelectorAll('#main h2')].some((head) => head.textContent === 'Client addresses') && document.getElementById('main').innerText.includes('127.0.0.1')")
+        .await?;
+    Ok(())
+}

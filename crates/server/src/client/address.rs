@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use bellwether_wire::acl::Id;
 
 use crate::client::UsageOrigin;
+use crate::config::UnixPeers;
 
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +41,11 @@ impl PeerAddress {
         }
     }
 
+    /// Whether the peer runs this server, or its host: the user of the server and root, on the Unix socket.
+    pub(crate) fn is_operator(&self) -> bool {
+        self.origin().is_some_and(Origin::is_operator)
+    }
+
     /// Whose usage this is, for the metrics.
     pub(crate) fn usage_origin(&self) -> UsageOrigin {
         match self {
@@ -70,6 +76,11 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
+    /// Whether this is the user of the server, or root.
+    pub(super) fn is_operator(self) -> bool {
+        matches!(self, Self::User(user) if UnixPeers::SameUser.allows(user))
+    }
+
     fn of(ip: IpAddr) -> Self {
         match ip {
             // Every link has this one network, for all of its hosts.

@@ -12,7 +12,7 @@ use crate::client::outbox::{Outbox, OutboxTotal};
 use crate::client::received::{Received, Share};
 use crate::client::usage::{Ended, Usage, UsageOrigin};
 use crate::client::{Origin, Peer, PeerAddress};
-use crate::config::{Config, UnixPeers};
+use crate::config::Config;
 use crate::metrics::{Limit, Meters, Refused};
 
 /// Connections of the last part that are kept for operators, where there is a Unix socket.
@@ -278,7 +278,7 @@ impl Open {
     /// Why a connection of `origin` is refused, of which there are `here` already.
     fn refusal(&mut self, origin: Origin, here: usize) -> Option<Refused> {
         let limits = self.limits;
-        let is_operator = matches!(origin, Origin::User(user) if is_operator(user));
+        let is_operator = origin.is_operator();
         let kept = if is_operator { 0 } else { limits.for_operators };
         let is_user = matches!(origin, Origin::User(_));
         if self.peers.len() + kept >= limits.all {
@@ -307,11 +307,6 @@ impl Open {
         *arrived += 1;
         *arrived <= limits.newcomers_per_second
     }
-}
-
-/// Whether a user of the Unix socket runs this server, or the host.
-fn is_operator(user: u32) -> bool {
-    UnixPeers::SameUser.allows(user)
 }
 
 /// A connection that counts as open until this is dropped, even by a panic: a task that ends leaves no connection open that is not served.

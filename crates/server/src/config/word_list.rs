@@ -1,9 +1,9 @@
 //! List of four-letter words that a server answers.
 
 /// All four-letter words that this server has.
-const WORDS: [&str; 19] = [
-    "conf", "cons", "crst", "dirs", "dump", "envi", "gtmk", "hash", "isro", "mntr", "ruok", "slow",
-    "srst", "srvr", "stat", "stmk", "wchc", "wchp", "wchs",
+const WORDS: [&str; 20] = [
+    "addr", "conf", "cons", "crst", "dirs", "dump", "envi", "gtmk", "hash", "isro", "mntr", "ruok",
+    "slow", "srst", "srvr", "stat", "stmk", "wchc", "wchp", "wchs",
 ];
 
 /// The enabled words. Other words are refused with a line that says so.

@@ -19,15 +19,21 @@ use crate::stats::NO_CXID;
 
 /// The answer to `word` for `asker`; `argument` is the mask of `stmk`.
 pub(crate) fn answer(engine: &Engine, asker: &Peer, word: &str, argument: i64) -> String {
-    if !engine.config().words.contains(word) {
+    if !is_allowed(engine, asker, word) {
         return text::refused(word);
     }
     tell(engine, asker.number, word, argument)
 }
 
+/// Whether `asker` may send this word: one that is enabled, or an operator, whom the kernel has authenticated.
+pub(crate) fn is_allowed(engine: &Engine, asker: &Peer, word: &str) -> bool {
+    engine.config().words.contains(word) || asker.address.is_operator()
+}
+
 /// Like [`answer`], even for a word that is not enabled. `asker` is the number of the connection that sent the word, 0 for none.
 pub(crate) fn tell(engine: &Engine, asker: u64, word: &str, argument: i64) -> String {
     match word {
+        "addr" => addresses(engine),
         "ruok" => text::RUOK.into(),
         "isro" => text::ISRO.into(),
         "gtmk" => text::mask(engine.trace_mask.load(Relaxed)),
@@ -80,6 +86,18 @@ pub(crate) fn tell(engine: &Engine, asker: u64, word: &str, argument: i64) -> St
         }
         _ => text::refused(word),
     }
+}
+
+/// The client addresses with most requests, one per line. Apache has no such word.
+fn addresses(engine: &Engine) -> String {
+    let top = engine.connections.top_addresses();
+    let lines = top.iter().map(|(origin, usage)| {
+        format!(
+            "{origin} connections={} requests={} received_bytes={} sent_bytes={}\n",
+            usage.connections, usage.requests, usage.received_bytes, usage.sent_bytes
+        )
+    });
+    lines.collect()
 }
 
 /// The last slow requests, one per line. Apache has no such word.

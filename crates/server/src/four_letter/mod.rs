@@ -3,5 +3,5 @@
 mod collect;
 mod text;
 
-pub(crate) use collect::{answer, tell};
+pub(crate) use collect::{answer, is_allowed, tell};
 pub(crate) use text::VERSION;

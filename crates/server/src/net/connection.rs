@@ -127,7 +127,8 @@ impl Connection {
                 let text = four_letter::answer(&self.engine, &self.peer, word, argument);
                 let is_change = matches!(word, "crst" | "srst" | "stmk");
                 if let (Some(audit), true) = (&self.engine.audit, is_change) {
-                    audit.note(&self.peer, word, self.engine.config().words.contains(word));
+                    let is_allowed = four_letter::is_allowed(&self.engine, &self.peer, word);
+                    audit.note(&self.peer, word, is_allowed);
                 }
                 self.peer
                     .outbox

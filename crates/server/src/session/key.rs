@@ -62,6 +62,16 @@ impl KeyFile {
         Ok(Some(found.key))
     }
 
+    /// Gives the data folder a new key, with which none of the sessions in it can be resumed by any password: neither by a secret one from
+    /// before nor by Apache's.
+    pub(super) fn renew(folder: &Path) -> io::Result<()> {
+        let fresh = Self {
+            key: random()?,
+            computable: Vec::new(),
+        };
+        fresh.write(folder)
+    }
+
     /// Whether clients have secret passwords that they can use on no other server. Fails like a start if the file is damaged.
     pub(super) fn is_exclusive(folder: &Path) -> io::Result<bool> {
         let found = Self::read(folder)?;
@@ -194,6 +204,16 @@ mod tests {
         let again = exclusive(folder.path(), &[5, 6]);
         assert!(again.key == first.key);
         assert_eq!(again.computable, [5, 6]);
+    }
+
+    #[test]
+    fn with_a_new_key_sessions_from_before_have_no_password() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = exclusive(folder.path(), &[3]);
+        KeyFile::renew(folder.path()).unwrap();
+        let renewed = exclusive(folder.path(), &[3]);
+        assert!(renewed.key != first.key);
+        assert!(renewed.computable.is_empty());
     }
 
     fn mode(path: &Path) -> u32 {

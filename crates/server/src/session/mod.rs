@@ -14,7 +14,7 @@ mod table;
 
 pub(crate) use expiry::Sweeper;
 pub use password::session_passwords;
-pub(crate) use password::{Keeper, Password, Passwords};
+pub(crate) use password::{Keeper, Password, Passwords, lock_sessions};
 pub(crate) use request_order::Parked;
 pub(crate) use session::Session;
 pub(crate) use table::SessionTable;

@@ -28,6 +28,12 @@ pub fn session_passwords(folder: &Path) -> io::Result<SessionPasswords> {
     })
 }
 
+/// Makes sure that nobody resumes the sessions that are in a data folder, which end by their timeout. A server that gives out Apache's
+/// passwords accepts these all the same.
+pub(crate) fn lock_sessions(folder: &Path) -> io::Result<()> {
+    KeyFile::renew(folder)
+}
+
 /// A session password.
 pub(crate) type Password = [u8; 16];
 

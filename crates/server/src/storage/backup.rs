@@ -11,6 +11,7 @@ use super::snapshot::reader::{self, Snapshot, SnapshotError};
 use super::snapshot::writer;
 use super::store::OpenFolders;
 use crate::clock;
+use crate::session::lock_sessions;
 use crate::tree::{Tree, zxid};
 
 /// Summary of a backup.
@@ -102,7 +103,9 @@ pub(crate) fn write(tree: &Tree, file: &Path) -> Result<Backup, BackupError> {
 /// backup is not granted again, and clients that have seen later zxids can reconnect. The upper half of the zxid, the epoch, is the number of
 /// hours since 1970. So the clock must not be set back between two restores.
 ///
-/// Sessions are restored too, and expire unless their clients return.
+/// Sessions are restored too, so that what they hold is not granted to others before their clients know that it is lost, and end by their
+/// timeout. No client can resume them: one that did would believe in a lock that it acquired after the backup, whose node is gone. The folder
+/// gets a new `session.key` for that; a backup contains no key.
 pub fn restore(file: &Path, folder: &Path) -> Result<Restored, BackupError> {
     let mut tree = read(file)?;
     let failed = |source| BackupError::Folder {
@@ -121,6 +124,8 @@ pub fn restore(file: &Path, folder: &Path) -> Result<Restored, BackupError> {
         zxid: tree.last_zxid(),
         nodes: tree.node_count(),
     };
+    // Before the sessions are there: those of a folder without a key have Apache's passwords, which any client can compute.
+    lock_sessions(folder).map_err(|error| failed(error.into()))?;
     let continues_after =
         continue_above(&mut tree, &opened).map_err(|error| failed(error.into()))?;
     Ok(Restored {

@@ -177,13 +177,20 @@ impl Decided {
 
     /// Adds the audit log's lines for this write.
     pub(crate) fn tell_audit(&self, lines: &mut Lines<'_>) {
-        let Some((txn, _)) = &self.txn else {
-            return;
-        };
-        match &self.answer {
-            Answer::Reply { request, .. } => lines.add_write(Some(request), None, txn),
-            Answer::Connected { peer, .. } => lines.add_write(None, Some(peer), txn),
-            _ => lines.add_write(None, None, txn),
+        let txn = self.txn.as_ref().map(|(txn, _)| txn);
+        match (&self.answer, txn) {
+            (Answer::Reply { request, .. }, Some(txn)) => {
+                lines.add_write(Some(request), None, txn);
+            }
+            (
+                Answer::Reply {
+                    session, request, ..
+                },
+                None,
+            ) => lines.add_refused(session.id, request),
+            (Answer::Connected { peer, .. }, Some(txn)) => lines.add_write(None, Some(peer), txn),
+            (_, Some(txn)) => lines.add_write(None, None, txn),
+            (_, None) => {}
         }
     }
 }

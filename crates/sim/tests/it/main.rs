@@ -19,12 +19,13 @@ use bellwether_sim::{Plan, recipes};
 #[test]
 fn same_seed_is_the_same_run_event_for_event() {
     for (name, run) in recipes::ALL {
-        let mut plan = Plan::of(1);
-        plan.with_trace = true;
-        let (one, other) = (run(&plan), run(&plan));
-        let mut events = one.trace.iter().zip(&other.trace);
-        assert_eq!(events.find(|(one, other)| one != other), None, "{name}");
-        assert_eq!(one.sum, other.sum, "{name}");
+        for mut plan in [Plan::of(1), Plan::torn(1)] {
+            plan.with_trace = true;
+            let (one, other) = (run(&plan), run(&plan));
+            let mut events = one.trace.iter().zip(&other.trace);
+            assert_eq!(events.find(|(one, other)| one != other), None, "{name}");
+            assert_eq!(one.sum, other.sum, "{name}");
+        }
     }
 }
 

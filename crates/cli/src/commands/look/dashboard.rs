@@ -5,9 +5,10 @@ use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context;
-use bellwether::zk::{Dial, Dialing, Endpoint, Sockets, Stream, four_letter_word};
+use bellwether::zk::{Dial, Dialing, Endpoint, Stream, four_letter_word};
 use bellwether_dashboard::{Dashboard, Member, TlsAccept, probes};
 use bellwether_server::{Inside, PageTls, Server};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -16,7 +17,7 @@ use tokio::net::TcpListener;
 use crate::args::{DashboardArgs, PageArgs};
 use crate::commands::server::backup;
 use crate::connect::session::in_session;
-use crate::connect::{Whereabouts, speaks_tls, whereabouts};
+use crate::connect::{Whereabouts, dial_for_words, whereabouts};
 use crate::exit::Exit;
 use crate::local::Folder;
 use crate::output::Output;
@@ -26,15 +27,8 @@ pub(crate) fn run(args: DashboardArgs, output: Output) -> anyhow::Result<Exit> {
         let (title, members) = match whereabouts(&args.connect)? {
             Whereabouts::Local(folder) => ("local server".to_owned(), vec![local(folder)]),
             Whereabouts::Named(endpoints) => {
-                let (title, members) = named(endpoints);
-                match speaks_tls(&args.connect)? {
-                    // Four-letter words are sent without TLS, which a listener with TLS does not answer.
-                    true => {
-                        output.notice("with TLS, roles and metrics of the servers are not shown");
-                        (title, Vec::new())
-                    }
-                    false => (title, members),
-                }
+                let dial = dial_for_words(&args.connect).await?;
+                named(endpoints, &dial)
             }
         };
         let mut dashboard = Dashboard::new(client).title(title);
@@ -197,11 +191,12 @@ impl Dial for InsideDial {
     }
 }
 
-fn named(endpoints: Vec<Endpoint>) -> (String, Vec<Member>) {
+fn named(endpoints: Vec<Endpoint>, dial: &Arc<dyn Dial>) -> (String, Vec<Member>) {
     let names: Vec<_> = endpoints.iter().map(Endpoint::to_string).collect();
     let member = |endpoint: Endpoint| {
+        let dial = dial.clone();
         Member::new(endpoint.to_string(), move |word| {
-            four_letter_word(Sockets.dial(&endpoint), word)
+            four_letter_word(dial.dial(&endpoint), word)
         })
     };
     (

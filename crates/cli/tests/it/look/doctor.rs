@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::process::{Output, Stdio};
 
 use bellwether_server::{Config, SessionPasswords};
+use bellwether_testkit::certificates::{Authority, Files};
 use bellwether_testkit::{RawClient, TestServer};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -276,4 +277,49 @@ fn server_that_is_not_there_is_critical() {
     assert_code(&output, 3);
     let found = wrong(&output);
     assert_eq!((&*found[0].0, &*found[0].1), ("critical", "connect"));
+}
+
+/// A server that listens only for TLS, or only on a Unix socket.
+#[test]
+fn servers_behind_tls_and_on_sockets_are_checked_as_others_are() {
+    let (authority, files) = (Authority::new("authority"), Files::new());
+    let ca = files.put("ca.pem", &authority.pem);
+    let cert = files.put(
+        "server.pem",
+        &authority.issue("server", &["127.0.0.1"]).store(),
+    );
+    let socket = format!("unix:{}", files.path("socket").display());
+    for words in [None, Some("*")] {
+        let mut serving = bellwether();
+        serving.args(["serve", "--listen", &socket, "--tls-listen", "127.0.0.1:0"]);
+        serving.arg("--cert").arg(&cert);
+        // Every request is slow.
+        serving.args(["--slow-request", "0.001ms"]);
+        serving.args(words.map(|words| format!("--words={words}")));
+        let (mut server, addresses) = serve(&mut serving);
+        let secure = addresses[0].strip_suffix(" (TLS)").unwrap();
+        let by_tls = Servers::at(secure);
+        let mut by_tls = by_tls.command(&["doctor", "--session-timeout", "4s", "--tls-ca"]);
+        let by_tls = text(&by_tls.arg(&ca).output().unwrap().stdout);
+        let by_socket = text(&doctor(&Servers::at(&socket), &[]).stdout);
+        // The kernel says that this user runs the server, who needs no list.
+        for (said, address, is_told) in [
+            (by_tls, secure, words.is_some()),
+            (by_socket, &*socket, true),
+        ] {
+            assert!(said.contains(&format!("{address} answers in ")), "{said}");
+            let unseen = format!("{address} does not tell its counters: ");
+            assert_eq!(said.contains(&unseen), !is_told, "{said}");
+            for finding in [
+                format!("requests of {address} were slow\n"),
+                "  operation=".to_owned(),
+                format!("fine     clients  most requests of {address} come from "),
+            ] {
+                let finding = finding.trim_start();
+                assert_eq!(said.contains(finding), is_told, "{finding}: {said}");
+            }
+        }
+        server.signal(Signal::TERM);
+        assert_eq!(server.code(), Some(0));
+    }
 }

@@ -3,7 +3,10 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use bellwether_client::{Client, ConnectError, CreateMode, TlsOptions};
+use bellwether_client::{
+    Address, Client, ConnectError, CreateMode, Dial as _, Sockets, TlsDial, TlsOptions,
+    four_letter_word,
+};
 use bellwether_testkit::Apache;
 
 use bellwether_testkit::certificates::{Authority, Files, Issued};
@@ -323,4 +326,19 @@ async fn more_than_the_buffers_hold_is_written_in_the_end() {
         assert!(read == data);
         client.close().await;
     }
+}
+
+#[tokio::test]
+async fn four_letter_words_are_answered_by_tls() {
+    let setup = Setup::new();
+    let server = setup.start(&[]).await;
+    let address = Address::parse(&secure(&server)).unwrap();
+    let ask = async |options| {
+        let dial = TlsDial::new(options, Sockets).await.unwrap();
+        four_letter_word(dial.dial(&address.endpoints[0]), "srvr").await
+    };
+    let answer = ask(setup.options()).await.unwrap();
+    assert!(answer.contains("Mode: standalone"), "{answer}");
+    let untrusted = ask(TlsOptions::new()).await.unwrap_err().to_string();
+    assert!(untrusted.contains("certificate not trusted"), "{untrusted}");
 }

@@ -42,6 +42,18 @@ async fn c_client_works() {
     run_client("c_smoke.c", &server.connect_string()).await;
 }
 
+/// Refused for lack of disk or memory, with a code of ZooKeeper 3.7 and later.
+#[tokio::test]
+async fn java_and_curator_understand_that_there_is_no_room() {
+    let config = Config {
+        // The root and those below /zookeeper, and one more.
+        tree_nodes_max: 5,
+        ..TestServer::config()
+    };
+    let server = TestServer::with(config).await.unwrap();
+    run_client("QuotaRefused.java", &server.connect_string()).await;
+}
+
 #[tokio::test]
 async fn kazoo_works_with_apache() {
     let apache = Apache::shared().await.unwrap();
@@ -119,7 +131,7 @@ async fn run(name: &str, arguments: &[&str]) {
     let run = async {
         let mut program = match name {
             "kazoo_smoke.py" | "kazoo_secure.py" => python(&source),
-            "CuratorSmoke.java" => curator(&source, build.path()).await,
+            "CuratorSmoke.java" | "QuotaRefused.java" => java(&source, build.path()).await,
             "zkcli_smoke.sh" | "zkcli_secure.sh" => command("bash", [&source]),
             "c_smoke.c" => c(&source, build.path()).await,
             _ => panic!("no way to run {name}"),
@@ -141,15 +153,13 @@ fn python(source: &Path) -> Command {
     command(workspace.join(".venv/bin/python"), [source])
 }
 
-async fn curator(source: &Path, build: &Path) -> Command {
+async fn java(source: &Path, build: &Path) -> Command {
     let curator = format!("{JARS}/curator-recipes.jar");
     let mut javac = command("javac", ["-classpath", &curator, "-d"]);
     output(javac.arg(build).arg(source)).await;
     let classpath = format!("{}:{curator}:{JARS}/slf4j-nop.jar", build.display());
-    command(
-        "java",
-        ["-Xmx128m", "-classpath", &classpath, "CuratorSmoke"],
-    )
+    let class = source.file_stem().and_then(OsStr::to_str).unwrap();
+    command("java", ["-Xmx128m", "-classpath", &classpath, class])
 }
 
 async fn c(source: &Path, build: &Path) -> Command {

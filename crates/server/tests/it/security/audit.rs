@@ -1,10 +1,11 @@
 //! The audit log: what is in it, and what never is.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use bellwether_server::{Config, Server};
 use bellwether_testkit::raw::four_letter_word;
-use bellwether_testkit::{RawClient, Request, TestServer};
+use bellwether_testkit::{CrashDisk, RawClient, Request, TestServer};
 use serde_json::Value;
 
 use crate::{ok, refusal, until};
@@ -142,4 +143,91 @@ async fn a_log_that_cannot_be_opened_stops_the_start() {
         error.to_string().contains("/no/such/folder/audit.log"),
         "{error}"
     );
+}
+
+/// Refused writes take no zxid and no space in the log of transactions. Who sends them without end is found here.
+#[tokio::test]
+async fn writes_that_are_refused_for_a_shortage_are_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = CrashDisk::new();
+    for (name, free_disk, nodes_max) in [("disk", 10, 0), ("tree", 1 << 30, 1)] {
+        disk.report_space(1 << 40, 1 << 30);
+        let path = folder.path().join(name);
+        let config = Config {
+            audit_log: Some(path.clone()),
+            tree_nodes_max: nodes_max,
+            ..TestServer::config()
+        };
+        let disks = Arc::new(disk.clone());
+        let builder = Server::builder().config(config).disks(disks.clone(), disks);
+        let server = builder.start().await.unwrap();
+        let mut client = RawClient::connect(server.addresses()[0]).await.unwrap();
+        disk.report_space(1 << 40, free_disk);
+        let monitor = server.monitor();
+        until("growth is refused", || {
+            monitor.word("srvr").contains("Refuses growth")
+        })
+        .await;
+        refusal(&mut client, Request::create("/a", "secret data")).await;
+        let multi = vec![Request::create("/b", ""), Request::create("/c", "")];
+        client.call(Request::Multi(multi)).await.unwrap();
+        server.shutdown().await;
+        let lines = lines(&path);
+        let refused: Vec<_> = lines
+            .iter()
+            .filter(|line| line["result"] == "QuotaExceeded")
+            .collect();
+        let [create, multi] = refused[..] else {
+            panic!("{name}: {lines:?}");
+        };
+        assert_eq!(create["operation"], "create");
+        assert_eq!(create["path"], "/a");
+        assert_eq!(multi["operation"], "multi");
+        for line in refused {
+            assert_eq!(line["session"], format!("{:#x}", client.session_id()));
+            assert!(line["address"].as_str().unwrap().starts_with("127.0.0.1:"));
+            assert!(line.get("zxid").is_none(), "{line}");
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(!text.contains("secret data"), "{text}");
+    }
+}
+
+/// The figures of docs/security.md: a line for each write, and its length without the path.
+#[tokio::test]
+async fn each_write_has_one_line_of_the_length_that_is_documented() {
+    const WRITES: usize = 300;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let config = Config {
+        audit_log: Some(path.clone()),
+        ..TestServer::config()
+    };
+    let server = Server::start(config).await.unwrap();
+    let mut client = RawClient::connect(server.addresses()[0]).await.unwrap();
+    let all: Vec<_> = (0..WRITES)
+        .map(|number| match number % 3 {
+            0 => Request::create(format!("/{number:04}"), ""),
+            1 => Request::set_data("/0000", vec![b'x'; 1000]),
+            _ => Request::Multi(vec![Request::set_data("/0000", ""); 2]),
+        })
+        .collect();
+    for _ in client.send_all(&all).await.unwrap() {
+        client.receive_reply().await.unwrap().ok().unwrap();
+    }
+    server.shutdown().await;
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<_> = text
+        .lines()
+        .filter(|line| line.contains("\"path\":\"/0"))
+        .collect();
+    // Two for each transaction of two parts.
+    assert_eq!(lines.len(), WRITES / 3 * (1 + 1 + 2));
+    let bytes: usize = lines
+        .iter()
+        .map(|line| line.len() + 1 - "/0000".len())
+        .sum();
+    let average = bytes / lines.len();
+    println!("{average} bytes a line");
+    assert!((155..=175).contains(&average), "{average} bytes a line");
 }

@@ -12,7 +12,7 @@ use bellwether_server::{Config, MemoryStore, Server, SessionPasswords, UnixPeers
 use bellwether_testkit::{Apache, ConnectOptions, RawClient, Request};
 use rustix::process::geteuid;
 
-use crate::ok;
+use crate::{ok, until};
 
 /// A user that is neither root nor the user of the tests.
 const STRANGER: u32 = 65534;
@@ -72,6 +72,37 @@ async fn t104_computed_password_resumes_no_session_before_or_after_a_restart() {
     let mut again = owner.reattach(server.addresses()[0]).await.unwrap();
     assert!(!again.is_refused(), "the password is another one");
     ok(&mut again, Request::exists("/mine")).await;
+    server.shutdown().await;
+}
+
+/// What a client acquired after the backup is gone, and it must learn that: its session has expired.
+#[tokio::test]
+async fn t104_sessions_of_a_backup_are_resumed_by_nobody_and_end_by_their_timeout() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(&folder.path().join("data"), SessionPasswords::Secret).await;
+    let mut owner = RawClient::connect(server.addresses()[0]).await.unwrap();
+    ok(&mut owner, Request::create_ephemeral("/before")).await;
+    let id = owner.session_id();
+    let backup = folder.path().join("backup");
+    server.backup(&backup).await.unwrap();
+    ok(&mut owner, Request::create_ephemeral("/after")).await;
+    server.shutdown().await;
+
+    let restored = folder.path().join("restored");
+    bellwether_server::restore(&backup, &restored).unwrap();
+    let server = start(&restored, SessionPasswords::Secret).await;
+    let address = server.addresses()[0];
+    let thief = reattach(&server, id, computed(id).await).await;
+    assert!(thief.is_refused(), "the session was stolen");
+    let back = owner.reattach(address).await.unwrap();
+    assert!(back.is_refused(), "its node /after is gone");
+    let monitor = server.monitor();
+    assert!(monitor.word("mntr").contains("zk_computable_sessions\t0\n"));
+    // What it held is not free before its timeout.
+    let mut other = RawClient::connect(address).await.unwrap();
+    ok(&mut other, Request::exists("/before")).await;
+    server.hooks().expire_session(id);
+    until("it has ended", || !monitor.word("dump").contains("/before")).await;
     server.shutdown().await;
 }
 

@@ -205,6 +205,36 @@ async fn other_users_are_refused_before_a_byte_is_read() {
     }
 }
 
+/// Words that reveal addresses and paths are for those who run the server, and for others only if they are listed.
+#[tokio::test]
+async fn user_of_the_server_needs_no_list_of_words_and_other_users_do() {
+    let scene = Scene::new();
+    fs::set_permissions(scene.folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let config = Config {
+        unix_peers: UnixPeers::AllUsers,
+        words: WordList::default(),
+        ..scene.config()
+    };
+    let server = Server::start(config).await.unwrap();
+    let own = word(&scene.socket(), "mntr").await;
+    assert!(own.contains("zk_uptime\t"), "{own}");
+    if rustix::process::geteuid().is_root() {
+        let script = "import socket, sys\n\
+            s = socket.socket(socket.AF_UNIX)\n\
+            s.connect(sys.argv[1])\n\
+            s.sendall(b'mntr')\n\
+            print(s.makefile().read())";
+        let mut other = Command::new("python3");
+        other.args(["-c", script]).arg(scene.socket());
+        other.uid(NOBODY).current_dir("/");
+        let output = tokio::task::spawn_blocking(move || other.output().unwrap());
+        let output = output.await.unwrap();
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert!(told.contains("mntr is not executed"), "{told}");
+    }
+    server.shutdown().await;
+}
+
 #[tokio::test]
 async fn socket_of_a_killed_server_is_replaced_and_that_of_a_live_one_is_not() {
     let scene = Scene::new();

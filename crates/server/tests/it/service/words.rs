@@ -11,9 +11,9 @@ use tokio::net::TcpStream;
 
 use crate::{client_of, ok, server_and_client};
 
-const ALL: [&str; 19] = [
+const ALL: [&str; 20] = [
     "ruok", "isro", "gtmk", "srst", "crst", "dirs", "hash", "conf", "envi", "srvr", "stat", "cons",
-    "dump", "mntr", "wchs", "wchc", "wchp", "stmk", "slow",
+    "dump", "mntr", "wchs", "wchc", "wchp", "stmk", "slow", "addr",
 ];
 
 async fn ask(server: &TestServer, word: &str) -> String {

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use bellwether::zk::{Dial as _, Endpoint, Sockets, four_letter_word};
+use bellwether::zk::{Dial as _, Dialing, Endpoint, Stream, four_letter_word};
 use jiff::Timestamp;
 
 use super::finding::Finding;
@@ -22,15 +22,66 @@ const EPOCHS_OF_THE_CLOCK: Range<i64> = 438_000..2_016_000;
 /// The default limit of waiting requests in Apache's server (`globalOutstandingLimit`).
 const OUTSTANDING_MAX: f64 = 1000.0;
 
+/// Busiest client addresses and slow requests that are shown of each server.
+const SHOWN_MAX: usize = 3;
+
 pub(super) async fn look(args: &ConnectArgs) -> anyhow::Result<Vec<Finding>> {
     match connect::whereabouts(args)? {
-        Whereabouts::Local(folder) => Ok(vec![local(&folder).await?]),
-        // Four-letter words are sent without TLS, which a listener with TLS does not answer.
-        Whereabouts::Named(_) if connect::speaks_tls(args)? => Ok(vec![Finding::fine(
-            "server",
-            "a server answers by TLS; the servers are not checked one by one",
-        )]),
-        Whereabouts::Named(endpoints) => Ok(look_at(&endpoints).await),
+        Whereabouts::Local(folder) => {
+            let mut findings = vec![local(&folder).await?];
+            findings.extend(look_at(vec![Reach::local(folder)]).await);
+            Ok(findings)
+        }
+        Whereabouts::Named(endpoints) => {
+            let dial = connect::dial_for_words(args).await?;
+            let reach = |endpoint: Endpoint| {
+                let dial = dial.clone();
+                Reach::new(endpoint.to_string(), move || dial.dial(&endpoint))
+            };
+            Ok(look_at(endpoints.into_iter().map(reach).collect()).await)
+        }
+    }
+}
+
+/// How a server is reached for four-letter words.
+struct Reach {
+    name: String,
+    dial: Box<dyn Fn() -> Dialing>,
+}
+
+impl Reach {
+    fn new(name: String, dial: impl Fn() -> Dialing + 'static) -> Self {
+        Self {
+            name,
+            dial: Box::new(dial),
+        }
+    }
+
+    /// The local server, which is not started for this.
+    fn local(folder: Folder) -> Self {
+        let name = format!("unix:{}", folder.socket().display());
+        Self::new(name, move || {
+            let folder = folder.clone();
+            Box::pin(async move {
+                let stream = folder.connect().await.map_err(io::Error::other)?;
+                let stream = stream.ok_or(io::ErrorKind::NotConnected)?;
+                let stream: Box<dyn Stream> = Box::new(stream);
+                Ok(stream)
+            })
+        })
+    }
+
+    async fn ask(&self, word: &str) -> io::Result<String> {
+        four_letter_word((self.dial)(), word).await
+    }
+
+    /// The answer to a word; empty if the server does not allow it.
+    async fn allowed(&self, word: &str) -> String {
+        let answer = self.ask(word).await.unwrap_or_default();
+        match answer.contains("is not executed because") {
+            true => String::new(),
+            false => answer,
+        }
     }
 }
 
@@ -50,17 +101,17 @@ async fn local(folder: &Folder) -> anyhow::Result<Finding> {
     })
 }
 
-async fn look_at(endpoints: &[Endpoint]) -> Vec<Finding> {
+async fn look_at(servers: Vec<Reach>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let (mut answered, mut silent) = (Vec::new(), Vec::new());
-    for endpoint in endpoints {
-        match Server::ask(endpoint).await {
+    for server in &servers {
+        match Server::ask(server).await {
             Ok(server) => answered.push(server),
-            Err(why) => silent.push((endpoint, why)),
+            Err(why) => silent.push((&server.name, why)),
         }
     }
-    for (endpoint, why) in silent {
-        let what = format!("{endpoint} does not answer: {why}");
+    for (name, why) in silent {
+        let what = format!("{name} does not answer: {why}");
         let finding = match answered.is_empty() {
             true => Finding::critical("server", what),
             false => Finding::warning("server", what),
@@ -72,8 +123,11 @@ async fn look_at(endpoints: &[Endpoint]) -> Vec<Finding> {
     for server in &answered {
         findings.push(server.introduced());
         findings.extend(server.set_back());
+        findings.extend(server.unseen());
         findings.extend(server.limits());
+        findings.extend(server.slow_requests());
         findings.extend(server.passwords());
+        findings.extend(server.clients());
     }
     let versions = answered.iter().filter_map(|server| server.version());
     let mut versions: Vec<_> = versions.collect();
@@ -99,29 +153,44 @@ struct Server {
     words: HashMap<String, String>,
     /// The answer to `mntr`, if it is allowed.
     numbers: HashMap<String, f64>,
+    /// The answers to words that only this project's servers have, if they are allowed.
+    addresses: String,
+    slow: String,
 }
 
 impl Server {
-    async fn ask(endpoint: &Endpoint) -> io::Result<Self> {
+    async fn ask(reach: &Reach) -> io::Result<Self> {
         let begin = Instant::now();
-        let words = four_letter_word(Sockets.dial(endpoint), "srvr").await?;
+        let words = reach.ask("srvr").await?;
         let took = begin.elapsed();
         let words = words.lines().filter_map(|line| {
             let (key, value) = line.split_once(": ")?;
             Some((key.to_owned(), value.trim().to_owned()))
         });
-        let numbers = four_letter_word(Sockets.dial(endpoint), "mntr").await;
-        let numbers = numbers.unwrap_or_default();
+        let numbers = reach.ask("mntr").await.unwrap_or_default();
         let numbers = numbers.lines().filter_map(|line| {
             let (key, value) = line.split_once('\t')?;
             Some((key.to_owned(), value.trim().parse().ok()?))
         });
-        Ok(Self {
-            address: endpoint.to_string(),
+        let mut server = Self {
+            address: reach.name.clone(),
             took,
             words: words.collect(),
             numbers: numbers.collect(),
-        })
+            addresses: String::new(),
+            slow: String::new(),
+        };
+        // Apache's server takes words that it does not have for requests of absurd length, and logs them.
+        if server.is_ours() {
+            server.addresses = reach.allowed("addr").await;
+            server.slow = reach.allowed("slow").await;
+        }
+        Ok(server)
+    }
+
+    fn is_ours(&self) -> bool {
+        let version = self.words.get("Zookeeper version");
+        version.is_some_and(|version| version.contains("-bellwether-"))
     }
 
     fn version(&self) -> Option<&str> {
@@ -218,7 +287,7 @@ impl Server {
         }
         if let Some(max) = self
             .latency_max()
-            .filter(|max| *max >= Duration::from_secs(1))
+            .filter(|max| *max >= Duration::from_secs(1) && self.slow.is_empty())
         {
             let what = format!("the slowest answer of {address} took {max:?}");
             findings.push(
@@ -227,6 +296,51 @@ impl Server {
             );
         }
         findings
+    }
+
+    /// What cannot be checked, because the server does not tell.
+    fn unseen(&self) -> Option<Finding> {
+        if !self.numbers.is_empty() {
+            return None;
+        }
+        let what = format!(
+            "{} does not tell its counters: open files, connections, waiting and slow requests, priorities, dashboard, passwords and clients are not checked",
+            self.address
+        );
+        let advice = match self.is_ours() {
+            true => {
+                "allow mntr, slow and addr with `serve --words`, or ask by its Unix socket, as its user or root"
+            }
+            false => "allow the four-letter word mntr: 4lw.commands.whitelist",
+        };
+        Some(Finding::fine("server", what).advice(advice))
+    }
+
+    /// Requests of the slow-request log.
+    fn slow_requests(&self) -> Option<Finding> {
+        let count = self.numbers.get("zk_slow_requests").copied();
+        let count = count.filter(|count| *count > 0.0)?;
+        let mut what = format!("{count} requests of {} were slow", self.address);
+        for line in self.slow.lines().take(SHOWN_MAX) {
+            let (time, rest) = line.split_once(' ')?;
+            let time = time.strip_prefix("time_ms=")?.parse().ok()?;
+            let time = Timestamp::from_millisecond(time).ok()?;
+            what.push_str(&format!("\n{:18}{time:.3} {rest}", ""));
+        }
+        let advice = "the stage that takes long is the cause; the log of the server has more, and docs/service.md what each stage is";
+        Some(Finding::warning("slow", what).advice(advice))
+    }
+
+    /// The client addresses with most requests.
+    fn clients(&self) -> Option<Finding> {
+        let lines = self.addresses.lines().take(SHOWN_MAX);
+        let busiest: Vec<_> = lines.filter_map(client).collect();
+        let what = format!(
+            "most requests of {} come from {}",
+            self.address,
+            busiest.join(", ")
+        );
+        (!busiest.is_empty()).then(|| Finding::fine("clients", what))
     }
 
     /// Sessions that any client can take over. Apache's server, where all are such sessions, does not tell.
@@ -249,4 +363,17 @@ impl Server {
         let max: f64 = latencies.rsplit('/').next()?.parse().ok()?;
         Duration::try_from_secs_f64(max / 1000.0).ok()
     }
+}
+
+/// A client in a line such as `10.0.0.7 connections=1 requests=20 received_bytes=300 sent_bytes=4000`.
+fn client(line: &str) -> Option<String> {
+    let mut fields = line.split(' ');
+    let address = fields.next()?;
+    let fields: HashMap<_, _> = fields.filter_map(|field| field.split_once('=')).collect();
+    let field = |name| fields.get(name).copied();
+    let (connections, requests) = (field("connections")?, field("requests")?);
+    let (received, sent) = (field("received_bytes")?, field("sent_bytes")?);
+    Some(format!(
+        "{address} ({requests} requests, {received} bytes in, {sent} out, {connections} connections)"
+    ))
 }
