@@ -203,7 +203,7 @@ impl Election {
             this.campaign_in(&session).await
         };
         call!("election.campaign", self.path())
-            .within(self.client().runtime(), limit)
+            .waits(self.client(), limit)
             .hold(acquire_in_session(self.client().runtime(), elected))
             .await
     }
@@ -511,7 +511,8 @@ impl Runner {
             }
             let election = self.election.clone();
             let elected = async move { election.campaign_in(&session).await };
-            match acquire_in_session(self.election.client().runtime(), elected).await {
+            let elected = acquire_in_session(self.election.client().runtime(), elected);
+            match self.election.client().unless_closed(elected).await {
                 Ok(leadership) => return Ok(CandidacyState::Elected(leadership)),
                 // The next item reports the new session.
                 Err(Failure {

@@ -196,7 +196,7 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
 
     async fn take_within(&self, limit: Option<Duration>) -> Result<Claim<T>, Error> {
         call!("queue.take", self.path())
-            .within(self.client().runtime(), limit)
+            .waits(self.client(), limit)
             .hold(async {
                 let core = self.core().await?;
                 loop {
