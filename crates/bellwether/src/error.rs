@@ -34,7 +34,7 @@ pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Error {
-    /// What the caller should do, and the data that belongs to it.
+    /// The case: it says what the caller should do, and carries the data that belongs to it.
     pub kind: ErrorKind,
     /// The path of the recipe, or of the node in it that the error is about.
     pub path: String,
@@ -181,7 +181,7 @@ impl Error {
         }
     }
 
-    /// What is awaited at the path.
+    /// Names the thing that is awaited at the path.
     fn awaited(&self) -> &'static str {
         match self.call.split_once('.') {
             Some(("queue" | "tasks", _)) => "an item at ",
@@ -190,7 +190,7 @@ impl Error {
         }
     }
 
-    /// What there is too much of.
+    /// Names the place that is full, and its members.
     fn crowd(&self) -> (&'static str, &'static str) {
         match self.call.split_once('.') {
             Some(("queue" | "tasks", verb)) if verb.contains("take") => {

@@ -119,16 +119,7 @@ async fn campaign_that_timed_out_leaves_no_candidate(place: Place) {
     let leadership = soon(election(&client).campaign()).await.unwrap();
     let limit = Duration::from_millis(50);
     let ran = election(&client).campaign_timeout(limit).await;
-    assert!(
-        matches!(
-            ran,
-            Err(Error {
-                kind: ErrorKind::TimedOut { .. },
-                ..
-            })
-        ),
-        "{ran:?}"
-    );
+    assert_fails!(ran, ErrorKind::TimedOut { .. });
     place.until_children("/election", 1).await;
     leadership.resign().await.unwrap();
     place.until_no_watches().await;
@@ -144,16 +135,7 @@ async fn only_a_leader_can_proclaim(place: Place) {
     let node = format!("/election/{}", leadership.node());
     place.outside().delete(&node, None).await.unwrap();
     let refused = leadership.set_value("still here").await;
-    assert!(
-        matches!(
-            refused,
-            Err(Error {
-                kind: ErrorKind::NotHeld,
-                ..
-            })
-        ),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::NotHeld);
 }
 
 async fn crash_mark_tells_that_the_leader_before_died(place: Place) {
@@ -178,16 +160,7 @@ async fn cleared_crash_of_a_leader_is_forgotten(place: Place) {
     let election = election(&place.client().await).crash_mark();
     let leadership = soon(election.campaign()).await.unwrap();
     let held = election.clear_crash_mark().await;
-    assert!(
-        matches!(
-            held,
-            Err(Error {
-                kind: ErrorKind::Held { .. },
-                ..
-            })
-        ),
-        "{held:?}"
-    );
+    assert_fails!(held, ErrorKind::Held { .. });
     drop(leadership);
     place.until_children("/election", 1).await;
     assert!(election.clear_crash_mark().await.unwrap());
@@ -506,27 +479,9 @@ async fn t47_not_leader_here_before_it_is_on_the_server(place: Place) {
 async fn bad_path_is_refused(place: Place) {
     let election = Election::new(&place.client().await, "/");
     let refused = election.campaign().await;
-    assert!(
-        matches!(
-            refused,
-            Err(Error {
-                kind: ErrorKind::BadPath(_),
-                ..
-            })
-        ),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::BadPath(_));
     let observed = soon(election.observe().next()).await.unwrap();
-    assert!(
-        matches!(
-            observed,
-            Err(Error {
-                kind: ErrorKind::BadPath(_),
-                ..
-            })
-        ),
-        "{observed:?}"
-    );
+    assert_fails!(observed, ErrorKind::BadPath(_));
 }
 
 #[tokio::test]

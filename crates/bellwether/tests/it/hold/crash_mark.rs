@@ -3,9 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bellwether::hold::Previous;
-use bellwether::{
-    Client, Election, Error, ErrorKind, FencingToken, Hold, Lock, MultiLock, RwLock, zk,
-};
+use bellwether::{Client, Election, ErrorKind, FencingToken, Hold, Lock, MultiLock, RwLock, zk};
 use bellwether_testkit::Cut;
 use bellwether_wire::op::Op;
 
@@ -98,16 +96,7 @@ async fn note_tells_how_far_it_was(place: Place) {
     let node = format!("/marked/{}", guard.node());
     place.outside().delete(&node, None).await.unwrap();
     let late = guard.note("too late").await;
-    assert!(
-        matches!(
-            late,
-            Err(Error {
-                kind: ErrorKind::NotHeld,
-                ..
-            })
-        ),
-        "{late:?}"
-    );
+    assert_fails!(late, ErrorKind::NotHeld);
 }
 
 async fn unrepaired_crash_is_told_again(place: Place) {
@@ -138,16 +127,7 @@ async fn cleared_crash_is_forgotten(place: Place) {
     assert!(!lock.clear_crash_mark().await.unwrap());
     let guard = lock.acquire().await.unwrap();
     let held = lock.clear_crash_mark().await;
-    assert!(
-        matches!(
-            held,
-            Err(Error {
-                kind: ErrorKind::Held { .. },
-                ..
-            })
-        ),
-        "{held:?}"
-    );
+    assert_fails!(held, ErrorKind::Held { .. });
     drop(guard);
     place.until_children("/marked", 1).await;
     assert!(lock.clear_crash_mark().await.unwrap());
@@ -323,16 +303,7 @@ async fn note_of_any_size_is_written_or_refused(place: Place) {
     let guard = marked(&client).acquire().await.unwrap();
     guard.note(vec![0xff; 64 << 10]).await.unwrap();
     let refused = soon(guard.note(vec![b'x'; 2 << 20])).await;
-    assert!(
-        matches!(
-            refused,
-            Err(Error {
-                kind: ErrorKind::TooLarge { .. },
-                ..
-            })
-        ),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::TooLarge { .. });
     assert_eq!(proxy.connections(), 1);
     guard.release().await.unwrap();
 }
@@ -344,16 +315,7 @@ async fn without_a_mark_nobody_knows(place: Place) {
         .unwrap();
     assert_eq!(guard.previous(), &Previous::Unknown);
     let refused = guard.note("x").await;
-    assert!(
-        matches!(
-            refused,
-            Err(Error {
-                kind: ErrorKind::Unsupported { .. },
-                ..
-            })
-        ),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::Unsupported { .. });
     assert_eq!(
         place.outside().exists("/plain/held").await,
         Ok(None::<zk::Stat>)

@@ -11,18 +11,12 @@ on_both_engines! {
 }
 
 fn assert_no_auth<T: std::fmt::Debug>(result: Result<T, Error>) {
-    assert!(
-        matches!(
-            result,
-            Err(Error {
-                kind: ErrorKind::Refused {
-                    source: zk::Error::NO_AUTH,
-                    ..
-                },
-                ..
-            })
-        ),
-        "{result:?}"
+    assert_fails!(
+        result,
+        ErrorKind::Refused {
+            source: zk::Error::NO_AUTH,
+            ..
+        }
     );
 }
 

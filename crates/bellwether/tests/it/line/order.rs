@@ -226,16 +226,7 @@ async fn t12_newcomer_past_the_last_number_does_not_overtake() {
     let last = raw.create("/order/lock-1-1-", b"", &options).await.unwrap();
     assert_eq!(last.path, format!("/order/lock-1-1-{}", i32::MAX));
     let refused = soon(lock.acquire()).await;
-    assert!(
-        matches!(
-            refused,
-            Err(Error {
-                kind: ErrorKind::SequenceUsedUp,
-                ..
-            })
-        ),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::SequenceUsedUp);
     // The predecessor keeps its place, and the newcomer is gone.
     soon(async {
         while raw.children("/order").await.unwrap() != ["lock-1-1-2147483647"] {

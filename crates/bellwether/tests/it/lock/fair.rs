@@ -145,16 +145,7 @@ async fn place_that_was_taken_away_has_no_turn(place: Place) {
     let other = Lock::new(&place.client().await, "/taken");
     let other = other.acquire().await.unwrap();
     let turn = waiting.turn().await;
-    assert!(
-        matches!(
-            turn,
-            Err(Error {
-                kind: ErrorKind::Removed,
-                ..
-            })
-        ),
-        "{turn:?}"
-    );
+    assert_fails!(turn, ErrorKind::Removed);
     other.release().await.unwrap();
 }
 
@@ -162,16 +153,7 @@ async fn timeout_leaves_no_node(place: Place) {
     let lock = Lock::new(&place.client().await, "/limit");
     let guard = lock.acquire().await.unwrap();
     let late = lock.acquire_timeout(Duration::from_millis(50)).await;
-    assert!(
-        matches!(
-            late,
-            Err(Error {
-                kind: ErrorKind::TimedOut { .. },
-                ..
-            })
-        ),
-        "{late:?}"
-    );
+    assert_fails!(late, ErrorKind::TimedOut { .. });
     place.until_children("/limit", 1).await;
     guard.release().await.unwrap();
     lock.acquire_timeout(Duration::from_secs(10))
@@ -234,16 +216,7 @@ async fn waiter_hears_when_its_node_is_deleted(place: Place) {
         .await
         .unwrap();
     let waited = soon(waiter).await.unwrap();
-    assert!(
-        matches!(
-            waited,
-            Err(Error {
-                kind: ErrorKind::Removed,
-                ..
-            })
-        ),
-        "{waited:?}"
-    );
+    assert_fails!(waited, ErrorKind::Removed);
     holder.release().await.unwrap();
 }
 

@@ -154,27 +154,9 @@ async fn t29_own_node_missing_is_a_typed_error(place: Place) {
         place.outside().delete(&path, None).await.unwrap();
     }
     let waited = soon(waiter).await.unwrap();
-    assert!(
-        matches!(
-            waited,
-            Err(Error {
-                kind: ErrorKind::Removed,
-                ..
-            })
-        ),
-        "{waited:?}"
-    );
+    assert_fails!(waited, ErrorKind::Removed);
     let downgraded = writing.downgrade().await;
-    assert!(
-        matches!(
-            downgraded,
-            Err(Error {
-                kind: ErrorKind::NotHeld,
-                ..
-            })
-        ),
-        "{downgraded:?}"
-    );
+    assert_fails!(downgraded, ErrorKind::NotHeld);
 }
 
 async fn t30_upgrade_is_granted_or_refused_at_once(place: Place) {
@@ -299,20 +281,8 @@ async fn timeouts_leave_no_node(place: Place) {
     let guard = lock.write().await.unwrap();
     let limit = Duration::from_millis(50);
     let (read, write) = tokio::join!(lock.read_timeout(limit), lock.write_timeout(limit));
-    assert!(matches!(
-        read,
-        Err(Error {
-            kind: ErrorKind::TimedOut { .. },
-            ..
-        })
-    ));
-    assert!(matches!(
-        write,
-        Err(Error {
-            kind: ErrorKind::TimedOut { .. },
-            ..
-        })
-    ));
+    assert_fails!(read, ErrorKind::TimedOut { .. });
+    assert_fails!(write, ErrorKind::TimedOut { .. });
     place.until_children(PATH, 1).await;
     guard.release().await.unwrap();
 }

@@ -310,13 +310,7 @@ async fn tries_take_only_what_is_free(place: Place) {
         .expect("two free");
     assert!(semaphore.try_acquire().await.unwrap().is_none());
     let late = semaphore.acquire_timeout(Duration::from_millis(50)).await;
-    assert!(matches!(
-        late,
-        Err(Error {
-            kind: ErrorKind::TimedOut { .. },
-            ..
-        })
-    ));
+    assert_fails!(late, ErrorKind::TimedOut { .. });
     place.until_children(PATH, 1).await;
     permit.release().await.unwrap();
 }
@@ -357,27 +351,9 @@ async fn directory_without_a_number_is_refused(place: Place) {
     semaphore.set_limit(1).await.unwrap();
     place.outside().set(PATH, b"many", None).await.unwrap();
     let refused = semaphore.acquire().await;
-    assert!(
-        matches!(
-            refused,
-            Err(Error {
-                kind: ErrorKind::InUse(OtherUse::NoLimit),
-                ..
-            })
-        ),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::InUse(OtherUse::NoLimit));
     let refused = semaphore.limit().await;
-    assert!(
-        matches!(
-            refused,
-            Err(Error {
-                kind: ErrorKind::InUse(OtherUse::NoLimit),
-                ..
-            })
-        ),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::InUse(OtherUse::NoLimit));
     place.until_children(PATH, 0).await;
 }
 

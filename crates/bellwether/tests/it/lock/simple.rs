@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bellwether::{Error, ErrorKind, SimpleLock, zk};
+use bellwether::{ErrorKind, SimpleLock, zk};
 use bellwether_wire::op::Op;
 use tokio::task::JoinSet;
 
@@ -93,16 +93,7 @@ async fn try_and_timeout_leave_the_holder_alone(place: Place) {
     let guard = lock.try_acquire().await.unwrap().unwrap();
     assert!(lock.try_acquire().await.unwrap().is_none());
     let late = lock.acquire_timeout(Duration::from_millis(50)).await;
-    assert!(
-        matches!(
-            late,
-            Err(Error {
-                kind: ErrorKind::TimedOut { .. },
-                ..
-            })
-        ),
-        "{late:?}"
-    );
+    assert_fails!(late, ErrorKind::TimedOut { .. });
     assert!(guard.is_held());
     guard.release().await.unwrap();
     place.until_no_watches().await;
@@ -138,16 +129,7 @@ async fn release_after_a_loss_leaves_the_next_holder_alone(place: Place) {
     let next = SimpleLock::new(&place.client().await, "/simple");
     let next = soon(next.acquire()).await.unwrap();
     let released = guard.release().await;
-    assert!(
-        matches!(
-            released,
-            Err(Error {
-                kind: ErrorKind::NotHeld,
-                ..
-            })
-        ),
-        "{released:?}"
-    );
+    assert_fails!(released, ErrorKind::NotHeld);
     assert!(next.is_held());
     next.release().await.unwrap();
 }
@@ -224,14 +206,5 @@ async fn writes_are_not_guarded(place: Place) {
         .await
         .unwrap();
     let refused = guard.write().commit().await;
-    assert!(
-        matches!(
-            refused,
-            Err(Error {
-                kind: ErrorKind::Unsupported { .. },
-                ..
-            })
-        ),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::Unsupported { .. });
 }

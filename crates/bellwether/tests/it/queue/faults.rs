@@ -39,16 +39,7 @@ async fn t67_stale_acknowledgement_is_refused(place: Place) {
     assert!(!stale.is_held(), "two hold it");
     behind.proxy.refuse(false);
     let refused = soon(stale.ack()).await;
-    assert!(
-        matches!(
-            refused,
-            Err(Error {
-                kind: ErrorKind::LostWithSession,
-                ..
-            })
-        ),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::LostWithSession);
     assert_eq!(place.children("/queue/items").await.len(), 1);
     claim.ack().await.unwrap();
 }
@@ -123,16 +114,7 @@ async fn t72_put_that_fails_says_so(place: Place) {
     behind.proxy.cut(Cut::Close).await;
     soon(behind.session.ended()).await;
     let refused = soon(behind.queue.put(&text("a"))).await;
-    assert!(
-        matches!(
-            refused,
-            Err(Error {
-                kind: ErrorKind::NoSession(_),
-                ..
-            })
-        ),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::NoSession(_));
     assert!(place.children("/queue/items").await.is_empty());
 }
 
@@ -226,16 +208,7 @@ async fn t68_polls_of_an_empty_queue_leave_no_watches(place: Place) {
     // These wait, so they have watches.
     for _ in 0..100 {
         let late = queue.take_timeout(Duration::from_millis(2)).await;
-        assert!(
-            matches!(
-                late,
-                Err(Error {
-                    kind: ErrorKind::TimedOut { .. },
-                    ..
-                })
-            ),
-            "{late:?}"
-        );
+        assert_fails!(late, ErrorKind::TimedOut { .. });
     }
     place.until_no_watches().await;
     // Still in the same session.
@@ -260,16 +233,7 @@ async fn t77_directory_that_is_larger_than_a_frame_is_drained() {
     let refused = Queue::<Vec<u8>>::new(&client, "/queue")
         .put(&Vec::new())
         .await;
-    assert!(
-        matches!(
-            refused,
-            Err(Error {
-                kind: ErrorKind::Full { depth: 31_900, .. },
-                ..
-            })
-        ),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::Full { depth: 31_900, .. });
 }
 
 #[tokio::test]
@@ -347,16 +311,7 @@ async fn consumer_with_too_long_a_message_is_refused() {
     let client = connect(server.connect_string()).await.unwrap();
     let queue = Queue::<Vec<u8>>::new(&client, "/queue").message("x".repeat(2_000_000));
     let refused = soon(queue.take()).await;
-    assert!(
-        matches!(
-            refused,
-            Err(Error {
-                kind: ErrorKind::TooLarge { .. },
-                ..
-            })
-        ),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::TooLarge { .. });
 }
 
 /// A take waits for another take of the same handle, which no task polls meanwhile.

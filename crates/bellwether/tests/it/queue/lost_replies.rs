@@ -110,16 +110,7 @@ async fn t73_put_whose_session_died_too_is_unknown(place: Place) {
     lost.happened().await.unwrap();
     soon(behind.session.ended()).await;
     let unknown = soon(put).await.unwrap();
-    assert!(
-        matches!(
-            unknown,
-            Err(Error {
-                kind: ErrorKind::OutcomeUnknown(_),
-                ..
-            })
-        ),
-        "{unknown:?}"
-    );
+    assert_fails!(unknown, ErrorKind::OutcomeUnknown(_));
     assert_eq!(place.children("/queue/items").await.len(), 1);
 }
 
@@ -156,43 +147,16 @@ where
 
 async fn acknowledgement_of_another_consumer_is_not_taken_for_the_own(place: Place) {
     let settled = settled_too_late(&place, Claim::ack).await;
-    assert!(
-        matches!(
-            settled,
-            Err(Error {
-                kind: ErrorKind::NotHeld,
-                ..
-            })
-        ),
-        "{settled:?}"
-    );
+    assert_fails!(settled, ErrorKind::NotHeld);
 }
 
 async fn end_of_another_claim_is_not_taken_for_that_of_the_own(place: Place) {
     let give_back = async |claim: Claim<String>| claim.give_back("later").await;
     let given_back = settled_too_late(&place, give_back).await;
-    assert!(
-        matches!(
-            given_back,
-            Err(Error {
-                kind: ErrorKind::NotHeld,
-                ..
-            })
-        ),
-        "{given_back:?}"
-    );
+    assert_fails!(given_back, ErrorKind::NotHeld);
     let reject = async |claim: Claim<String>| claim.reject("never").await;
     let rejected = settled_too_late(&place, reject).await;
-    assert!(
-        matches!(
-            rejected,
-            Err(Error {
-                kind: ErrorKind::NotHeld,
-                ..
-            })
-        ),
-        "{rejected:?}"
-    );
+    assert_fails!(rejected, ErrorKind::NotHeld);
     assert_eq!(place.children("/queue/dead").await.len(), 0);
 }
 
@@ -210,16 +174,7 @@ async fn acknowledgement_whose_receipt_was_deleted_is_unknown(place: Place) {
     }
     proxy.refuse(false);
     let settled = soon(settled).await.unwrap();
-    assert!(
-        matches!(
-            settled,
-            Err(Error {
-                kind: ErrorKind::OutcomeUnknown(_),
-                ..
-            })
-        ),
-        "{settled:?}"
-    );
+    assert_fails!(settled, ErrorKind::OutcomeUnknown(_));
 }
 
 async fn lost_reply_to_giving_back_gives_back_once(place: Place) {

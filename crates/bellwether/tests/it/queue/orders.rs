@@ -119,44 +119,23 @@ async fn t100_handle_of_another_order_is_refused(place: Place) {
     place.until_children("/queue/line", 1).await;
     ranked().put(7, &text("later")).await.unwrap();
     let refused = soon(waiter).await.unwrap();
-    assert!(
-        matches!(
-            refused,
-            Err(Error {
-                kind: ErrorKind::InUse(OtherUse::Order(RecordedOrder::Priority)),
-                ..
-            })
-        ),
-        "{refused:?}"
+    assert_fails!(
+        refused,
+        ErrorKind::InUse(OtherUse::Order(RecordedOrder::Priority))
     );
     for refused in [
         fifo().put(&text("x")).await,
         delayed().put_after(Duration::ZERO, &text("x")).await,
     ] {
-        assert!(
-            matches!(
-                refused,
-                Err(Error {
-                    kind: ErrorKind::InUse(OtherUse::Order(RecordedOrder::Priority)),
-                    ..
-                })
-            ),
-            "{refused:?}"
+        assert_fails!(
+            refused,
+            ErrorKind::InUse(OtherUse::Order(RecordedOrder::Priority))
         );
     }
     let (fifo, delayed) = (fifo(), delayed());
     for _ in 0..2 {
         for refused in [fifo.try_take().await, delayed.try_take().await] {
-            assert!(
-                matches!(
-                    refused,
-                    Err(Error {
-                        kind: ErrorKind::InUse(OtherUse::Order(_)),
-                        ..
-                    })
-                ),
-                "{refused:?}"
-            );
+            assert_fails!(refused, ErrorKind::InUse(OtherUse::Order(_)));
         }
         assert!(matches!(
             fifo.peek().await,

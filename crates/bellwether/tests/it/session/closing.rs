@@ -47,10 +47,11 @@ async fn close_ends_the_session_whatever_there_is(place: Place) {
     assert!(!guard.is_held() && !claim.is_held());
     soon(ended).await.unwrap();
     // Also if the servers report the deletion of its node before the end of the session.
-    assert_closed(&soon(waits).await.unwrap());
+    let waited = soon(waits).await.unwrap();
+    assert_fails!(waited, ErrorKind::NoSession(ConnectError::Closed));
     // The client is closed for good: no recipe opens another session.
     let refused = soon(lock.acquire()).await;
-    assert_closed(&refused);
+    assert_fails!(refused, ErrorKind::NoSession(ConnectError::Closed));
     // A loop that retries transient errors ends here.
     assert!(!refused.unwrap_err().is_transient());
     // Background work ends.
@@ -60,14 +61,6 @@ async fn close_ends_the_session_whatever_there_is(place: Place) {
     assert!(rest.last().unwrap().is_err(), "{rest:?}");
     place.until_children("/lock", 0).await;
     drop((states, candidacy, tree));
-}
-
-fn assert_closed<T: std::fmt::Debug>(result: &Result<T, Error>) {
-    let kind = result.as_ref().err().map(|error| &error.kind);
-    assert!(
-        matches!(kind, Some(ErrorKind::NoSession(ConnectError::Closed))),
-        "{result:?}"
-    );
 }
 
 async fn gentle_close_ends_what_waits(place: Place) {
@@ -94,13 +87,18 @@ async fn gentle_close_ends_what_waits(place: Place) {
 
     // Nothing is held, so it does not use its limit up.
     assert!(soon(client.close_gently(Duration::MAX)).await);
-    assert_closed(&soon(acquiring).await.unwrap());
-    assert_closed(soon(consuming).await.unwrap().last().unwrap());
+    let waited = soon(acquiring).await.unwrap();
+    assert_fails!(waited, ErrorKind::NoSession(ConnectError::Closed));
+    let taken = soon(consuming).await.unwrap().pop().unwrap();
+    assert_fails!(taken, ErrorKind::NoSession(ConnectError::Closed));
     let states = soon(standby).await.unwrap();
     let Some(CandidacyState::Interrupted(error)) = states.last() else {
         panic!("{states:?}");
     };
-    assert_closed(&Err::<(), _>(error.clone()));
+    assert!(
+        matches!(error.kind, ErrorKind::NoSession(ConnectError::Closed)),
+        "{error:?}"
+    );
     assert!(guard.is_held() && leadership.is_held());
     place.until_children("/lock", 1).await;
 }

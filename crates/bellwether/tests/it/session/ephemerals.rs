@@ -33,29 +33,11 @@ async fn t82_session_refuses_more_ephemeral_paths_than_fit_one_transaction(place
     let lock = Lock::new(&client, format!("/{}", long("l")))
         .acquire()
         .await;
-    assert!(
-        matches!(
-            lock,
-            Err(Error {
-                kind: ErrorKind::TooManyEphemerals { .. },
-                ..
-            })
-        ),
-        "{lock:?}"
-    );
+    assert_fails!(lock, ErrorKind::TooManyEphemerals { .. });
     let simple = SimpleLock::new(&client, format!("/{}", long("s")))
         .acquire()
         .await;
-    assert!(
-        matches!(
-            simple,
-            Err(Error {
-                kind: ErrorKind::TooManyEphemerals { .. },
-                ..
-            })
-        ),
-        "{simple:?}"
-    );
+    assert_fails!(simple, ErrorKind::TooManyEphemerals { .. });
     let unmade = place.outside().exists(&format!("/{}", long("l"))).await;
     assert_eq!(unmade.unwrap(), None);
     // A member that leaves makes room, and the end of the session removes them all.
@@ -92,16 +74,7 @@ async fn t82_receipts_are_refused_too_and_not_all_are_kept(place: Place) {
         additions.spawn(async move { counter.add(1).await });
     }
     let refused = soon(additions.join_next()).await.unwrap().unwrap();
-    assert!(
-        matches!(
-            refused,
-            Err(Error {
-                kind: ErrorKind::TooManyEphemerals { .. },
-                ..
-            })
-        ),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::TooManyEphemerals { .. });
     proxy.resume(Direction::ToClient);
     let mut made = 2;
     for addition in soon(additions.join_all()).await {

@@ -135,13 +135,7 @@ fn assert_dead(client: &Client, guard: &LockGuard) {
         assert_forked(acquired.unwrap_err());
     }
     let read = Config::<String>::new(client, "/config").get().wait();
-    assert!(matches!(
-        read,
-        Err(Error {
-            kind: ErrorKind::NoSession(ConnectError::Forked),
-            ..
-        })
-    ));
+    assert_fails!(read, ErrorKind::NoSession(ConnectError::Forked));
     let queue = Queue::<String>::new(client, "/queue");
     assert!(queue.put(&"item".to_owned()).wait().is_err());
     assert!(queue.take().wait().is_err());
@@ -198,13 +192,7 @@ fn parent_of_children_that_drop() {
 
     let Some(child) = forked() else {
         let released = guard.release().wait();
-        assert!(matches!(
-            released,
-            Err(Error {
-                kind: ErrorKind::LostWithSession,
-                ..
-            })
-        ));
+        assert_fails!(released, ErrorKind::LostWithSession);
         exit(0);
     };
     until_ended(child);

@@ -119,16 +119,7 @@ async fn t39_recipes_work_again_in_the_next_session(place: Place) {
         soon(guard.lost()).await;
         soon(claim.lost()).await;
         let turn = soon(place.turn()).await;
-        assert!(
-            matches!(
-                turn,
-                Err(Error {
-                    kind: ErrorKind::SessionEnded,
-                    ..
-                })
-            ),
-            "{turn:?}"
-        );
+        assert_fails!(turn, ErrorKind::SessionEnded);
         assert!(claim.ack().await.is_err());
         // It is delivered again.
         let again = soon(handles.queue.take()).await.unwrap();
@@ -151,16 +142,7 @@ async fn acquire_fails_while_there_is_no_session_and_works_again(place: Place) {
     proxy.cut(Cut::Reset).await;
     soon(first.ended()).await;
     let refused = soon(lock.acquire()).await;
-    assert!(
-        matches!(
-            refused,
-            Err(Error {
-                kind: ErrorKind::NoSession(_),
-                ..
-            })
-        ),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::NoSession(_));
     assert_eq!(client.state(), ClientState::NoSession);
     proxy.refuse(false);
     let guard = soon(async {

@@ -70,11 +70,7 @@ fn waits_end_with_the_runtime_of_the_session() {
             assert_eq!(of_client.last(), Some(&ClientState::Closed));
             let next = soon(Lock::new(&client, "/lock").acquire()).await;
             for acquired in [soon(acquired).await.unwrap(), next] {
-                let kind = acquired.as_ref().err().map(|error| &error.kind);
-                assert!(
-                    matches!(kind, Some(ErrorKind::NoSession(ConnectError::RuntimeGone))),
-                    "{acquired:?}"
-                );
+                assert_fails!(acquired, ErrorKind::NoSession(ConnectError::RuntimeGone));
             }
         });
     }

@@ -264,56 +264,20 @@ async fn name_is_borne_by_one(place: Place) {
     // Neither by the same session nor by another.
     for client in [client.clone(), place.client().await] {
         let second = Names::new(&client, "/group").register("a", "2").await;
-        assert!(
-            matches!(
-                second,
-                Err(Error {
-                    kind: ErrorKind::NameTaken,
-                    ..
-                })
-            ),
-            "{second:?}"
-        );
+        assert_fails!(second, ErrorKind::NameTaken);
     }
     let lasting = names.register_lasting("a", "3").await;
-    assert!(
-        matches!(
-            lasting,
-            Err(Error {
-                kind: ErrorKind::NameTaken,
-                ..
-            })
-        ),
-        "{lasting:?}"
-    );
+    assert_fails!(lasting, ErrorKind::NameTaken);
     assert_eq!(names.resolve("a").await.unwrap().unwrap(), b"1");
     soon(first.leave()).await;
     for name in ["", "a/b", "..", "receipt-1"] {
         let refused = names.register(name, "").await;
-        assert!(
-            matches!(
-                refused,
-                Err(Error {
-                    kind: ErrorKind::BadPath(_),
-                    ..
-                })
-            ),
-            "{refused:?}"
-        );
+        assert_fails!(refused, ErrorKind::BadPath(_));
     }
 }
 
 fn assert_taken<T: std::fmt::Debug>(result: Result<T, Error>) {
-    assert!(
-        matches!(
-            result,
-            Err(Error {
-                kind: ErrorKind::NameTaken,
-                ..
-            })
-        ),
-        "{result:?}"
-    );
+    assert_fails!(result, ErrorKind::NameTaken);
 }
 
 async fn name_is_borne_by_one_of_a_session_over_a_lost_request(place: Place) {
@@ -419,16 +383,7 @@ async fn instances_of_a_service_come_and_go(place: Place) {
 }
 
 fn assert_too_large<T: std::fmt::Debug>(result: Result<T, Error>) {
-    assert!(
-        matches!(
-            result,
-            Err(Error {
-                kind: ErrorKind::TooLarge { .. },
-                ..
-            })
-        ),
-        "{result:?}"
-    );
+    assert_fails!(result, ErrorKind::TooLarge { .. });
 }
 
 async fn too_much_data_is_refused_and_nothing_lost(place: Place) {
@@ -475,16 +430,7 @@ async fn join_that_may_not_look_leaves_nothing(place: Place) {
     let all_but_read = zk::acl::WRITE | zk::acl::CREATE | zk::acl::DELETE;
     let blind = group.acl([zk::Acl::new(all_but_read, zk::Id::anyone())]);
     let refused = soon(blind.join("")).await;
-    assert!(
-        matches!(
-            refused,
-            Err(Error {
-                kind: ErrorKind::Refused { .. },
-                ..
-            })
-        ),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::Refused { .. });
     place.until_children("/group", 0).await;
     assert!(!session.state().is_ended());
 }

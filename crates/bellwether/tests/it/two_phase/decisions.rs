@@ -151,13 +151,7 @@ async fn bad_calls_are_refused(place: Place) {
     let transactions = transactions(&place, Form::Coordinator).await;
     let none: [&str; 0] = [];
     let begun = transactions.begin(none, "").await;
-    assert!(matches!(
-        begun,
-        Err(Error {
-            kind: ErrorKind::BadSize { .. },
-            ..
-        })
-    ));
+    assert_fails!(begun, ErrorKind::BadSize { .. });
     for bad in ["", "a/b", ".."] {
         for error in [
             transactions.begin([bad], "").await.map(drop),
@@ -175,57 +169,21 @@ async fn bad_calls_are_refused(place: Place) {
         }
     }
     let huge = transactions.begin(["a"], vec![0; 2_000_000]).await;
-    assert!(matches!(
-        huge,
-        Err(Error {
-            kind: ErrorKind::TooLarge { .. },
-            ..
-        })
-    ));
+    assert_fails!(huge, ErrorKind::TooLarge { .. });
     let first = transactions.begin_as("x", ["a"], "").await.unwrap();
     let again = transactions.begin_as("x", ["a"], "").await;
-    assert!(matches!(
-        again,
-        Err(Error {
-            kind: ErrorKind::AlreadyBegun,
-            ..
-        })
-    ));
+    assert_fails!(again, ErrorKind::AlreadyBegun);
     for error in [
         first.join("b").await.map(drop),
         first.vote("b", Vote::Commit).await.map(drop),
         first.applied("b").await,
     ] {
-        assert!(matches!(
-            error,
-            Err(Error {
-                kind: ErrorKind::NotASite { .. },
-                ..
-            })
-        ));
+        assert_fails!(error, ErrorKind::NotASite { .. });
     }
     let undecided = first.applied("a").await;
-    assert!(
-        matches!(
-            undecided,
-            Err(Error {
-                kind: ErrorKind::Undecided,
-                ..
-            })
-        ),
-        "{undecided:?}"
-    );
+    assert_fails!(undecided, ErrorKind::Undecided);
     let undecided = first.join("a").await.unwrap().applied().await;
-    assert!(
-        matches!(
-            undecided,
-            Err(Error {
-                kind: ErrorKind::Undecided,
-                ..
-            })
-        ),
-        "{undecided:?}"
-    );
+    assert_fails!(undecided, ErrorKind::Undecided);
     // The transaction is unchanged.
     place.until_children("/tx/x", 1).await;
 }

@@ -220,16 +220,7 @@ async fn t51_leave_returns_with_one_too_many_and_at_its_limit(place: Place) {
     let third = enter(&late, 2);
     let limit = Duration::from_millis(50);
     let left = one.leave_timeout(limit).await;
-    assert!(
-        matches!(
-            left,
-            Err(Error {
-                kind: ErrorKind::TimedOut { .. },
-                ..
-            })
-        ),
-        "{left:?}"
-    );
+    assert_fails!(left, ErrorKind::TimedOut { .. });
     soon(two.leave()).await.unwrap();
     // The surplus member is first in the next round.
     let fourth = place.client().await;
@@ -457,29 +448,14 @@ async fn sizes_have_to_agree(place: Place) {
     let client = place.client().await;
     let entering = enter_as(&place, &client, 2, 1).await;
     let other = soon(barrier(&client, 3).enter()).await;
-    assert!(
-        matches!(
-            other,
-            Err(Error {
-                kind: ErrorKind::InUse(OtherUse::Members { theirs: 2, ours: 3 }),
-                ..
-            })
-        ),
-        "{other:?}"
+    assert_fails!(
+        other,
+        ErrorKind::InUse(OtherUse::Members { theirs: 2, ours: 3 })
     );
     entering.abort();
     for size in [0, 1_000_000] {
         let bad = barrier(&client, size).enter().await;
-        assert!(
-            matches!(
-                bad,
-                Err(Error {
-                    kind: ErrorKind::BadSize { .. },
-                    ..
-                })
-            ),
-            "{bad:?}"
-        );
+        assert_fails!(bad, ErrorKind::BadSize { .. });
     }
 }
 
