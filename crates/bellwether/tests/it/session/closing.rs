@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwether::blocking::Wait;
 use bellwether::election::CandidacyState;
 use bellwether::error::ConnectError;
-use bellwether::{Cache, Config, Election, Error, ErrorKind, Lock, Queue, connect};
+use bellwether::{Cache, Config, Election, ErrorKind, Lock, Queue, connect};
 use bellwether_testkit::TestServer;
 use futures_util::StreamExt;
 

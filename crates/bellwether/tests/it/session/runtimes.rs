@@ -9,7 +9,7 @@ use std::time::Duration;
 use bellwether::blocking::Wait;
 use bellwether::election::CandidacyState;
 use bellwether::error::ConnectError;
-use bellwether::{ClientState, Election, Error, ErrorKind, HoldState, Lock, Queue, connect};
+use bellwether::{ClientState, Election, ErrorKind, HoldState, Lock, Queue, connect};
 use futures_util::StreamExt;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
