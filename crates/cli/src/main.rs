@@ -93,7 +93,7 @@ fn run(args: Args, output: Output) -> anyhow::Result<Exit> {
         Command::Acl(args) => commands::nodes::acl::run(args, output),
         Command::Export(args) => commands::nodes::export::run(args, output),
         Command::Import(args) => commands::nodes::import::run(args, output),
-        Command::CompletePaths(args) => commands::nodes::complete::run(args),
+        Command::Complete(args) => commands::complete::run(args),
         Command::Completions(args) => commands::completions::run(args),
         Command::Man(args) => commands::man::run(args),
         Command::Log(args) => commands::server::log::run(args, output),

@@ -484,7 +484,7 @@ impl Credit {
 
 impl QueueCore {
     /// Puts items in one multi: all or none, and once.
-    pub(crate) async fn put(&self, items: Vec<(u64, Vec<u8>)>) -> Result<Vec<ItemId>, Failure> {
+    pub(crate) async fn put(&self, items: Vec<(i64, Vec<u8>)>) -> Result<Vec<ItemId>, Failure> {
         if items.is_empty() {
             return Ok(Vec::new());
         }
@@ -559,7 +559,7 @@ impl QueueCore {
 
     /// Refuses an item that is too large, or a put to a full queue. The depth is read now and then, and at every put when it is close to
     /// the limit; concurrent puts do not see each other, so they may exceed the limit by their number.
-    pub(crate) async fn check_room(&self, items: &[(u64, Vec<u8>)]) -> Result<(), Failure> {
+    pub(crate) async fn check_room(&self, items: &[(i64, Vec<u8>)]) -> Result<(), Failure> {
         let dir_bytes = self.dir("items").as_str().len();
         let create_bytes = dir_bytes + NAME_BYTES_MAX + WRITE_OVERHEAD_BYTES + self.access.bytes();
         let mut batch_bytes = 0;

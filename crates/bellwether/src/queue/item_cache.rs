@@ -60,7 +60,7 @@ struct CacheState {
     /// The items that takes and claims of this handle have picked.
     busy: HashSet<String>,
     /// The ranks of those that are being read, each with their number.
-    unread: BTreeMap<u64, usize>,
+    unread: BTreeMap<i64, usize>,
     /// The number of takes that wait for them.
     waiting: usize,
     /// The number of items that are still to be chosen at random, since another consumer has claimed an item at the same moment.
@@ -261,7 +261,7 @@ impl ItemCache {
             let mut state = self.state();
             (state.note_claims(claims), state.version)
         };
-        let read: Vec<u64> = picks.iter().map(|pick| pick.item.rank()).collect();
+        let read: Vec<i64> = picks.iter().map(|pick| pick.item.rank()).collect();
         for pick in &mut picks {
             pick.is_read = true;
         }
@@ -384,7 +384,7 @@ impl ItemCache {
             return Vec::new();
         }
         let first = state.names.front().map(Item::rank);
-        let is_behind = |unread: &u64| {
+        let is_behind = |unread: &i64| {
             let rank = first.filter(|rank| rank > unread);
             rank.is_some_and(|rank| !rule.may_choose(Some(*unread), rank))
         };
@@ -464,7 +464,7 @@ impl ItemCache {
 
 impl CacheState {
     /// An item of this rank that was picked is no longer being read.
-    fn end_read(&mut self, rank: u64) {
+    fn end_read(&mut self, rank: i64) {
         if let Some(count) = self.unread.get_mut(&rank) {
             *count -= 1;
             if *count == 0 {
@@ -773,14 +773,19 @@ mod tests {
 
     #[test]
     fn item_that_has_become_due_is_not_waited_for() {
-        let name = |due: u64| format!("{due}-{due:016x}-{:010}", 1);
+        let name = |due: i64| format!("{due}-{due:016x}-{:010}", 1);
         let rule = ByDueTime::RULE;
         assert_eq!(
             stocked(rule, vec![name(DUE_MIN)], Vec::new()).first_due(rule),
             Some(Duration::ZERO)
         );
         let in_an_hour = to_ms(environment::system_time()) + 3_600_000;
-        let wait = stocked(rule, vec![name(in_an_hour)], Vec::new()).first_due(rule);
+        let wait = stocked(
+            rule,
+            vec![name(i64::try_from(in_an_hour).unwrap())],
+            Vec::new(),
+        )
+        .first_due(rule);
         assert!(wait > Some(Duration::from_secs(3000)), "{wait:?}");
         assert_eq!(stocked(rule, Vec::new(), Vec::new()).first_due(rule), None);
     }

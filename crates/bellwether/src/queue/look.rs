@@ -192,7 +192,7 @@ pub struct Listed {
     /// The id of the item.
     pub id: ItemId,
     /// The priority of the item, or when it is due in milliseconds since 1970; 0 in a [`Queue`](crate::Queue).
-    pub rank: u64,
+    pub rank: i64,
     /// The size of the item.
     pub bytes: usize,
     /// The number of its deliveries.

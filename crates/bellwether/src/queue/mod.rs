@@ -27,7 +27,7 @@ use crate::events::Events;
 use crate::hold::Hold;
 use crate::queue::claimed_item::{ClaimedItem, End};
 use crate::queue::core::{QueueCore, taker_options};
-use crate::queue::order::{DUE_MIN, to_ms};
+use crate::queue::order::{due_rank, to_ms};
 use crate::session::client::Client;
 use crate::session::telemetry::call;
 
@@ -328,7 +328,7 @@ impl<T: Payload> Queue<T> {
 }
 
 impl<T: Payload> PriorityQueue<T> {
-    /// Puts an item, exactly once; the lowest priority is taken first. One round trip.
+    /// Puts an item, exactly once; the lowest priority is taken first, and it may be negative. One round trip.
     ///
     /// # Errors
     ///
@@ -339,7 +339,7 @@ impl<T: Payload> PriorityQueue<T> {
     /// # Cancel safety
     ///
     /// Dropped before it returns, the item may have been put or not.
-    pub async fn put(&self, priority: u32, payload: &T) -> Result<ItemId, Error> {
+    pub async fn put(&self, priority: i32, payload: &T) -> Result<ItemId, Error> {
         call!("queue.put", self.path())
             .run(self.put_one(priority.into(), payload))
             .await
@@ -354,10 +354,10 @@ impl<T: Payload> PriorityQueue<T> {
     /// # Cancel safety
     ///
     /// As [`put`](Self::put).
-    pub async fn put_all(&self, items: &[(u32, T)]) -> Result<Vec<ItemId>, Error> {
+    pub async fn put_all(&self, items: &[(i32, T)]) -> Result<Vec<ItemId>, Error> {
         let items = items
             .iter()
-            .map(|(priority, payload)| (u64::from(*priority), payload));
+            .map(|(priority, payload)| (i64::from(*priority), payload));
         call!("queue.put_all", self.path())
             .run(self.put_ranked(items.collect()))
             .await
@@ -381,7 +381,7 @@ impl<T: Payload> DelayQueue<T> {
     /// Dropped before it returns, the item may have been put or not.
     pub async fn put_at(&self, due: SystemTime, payload: &T) -> Result<ItemId, Error> {
         call!("queue.put", self.path())
-            .run(self.put_one(to_ms(due).max(DUE_MIN), payload))
+            .run(self.put_one(due_rank(to_ms(due)), payload))
             .await
     }
 
@@ -400,14 +400,14 @@ impl<T: Payload> DelayQueue<T> {
                 // A time beyond the range is never reached.
                 let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
                 let due_ms = to_ms(environment::system_time()).saturating_add(delay_ms);
-                self.put_one(due_ms, payload).await
+                self.put_one(due_rank(due_ms), payload).await
             })
             .await
     }
 }
 
 impl<O: Order, T: Payload> OrderedQueue<O, T> {
-    async fn put_ranked(&self, items: Vec<(u64, &T)>) -> Result<Vec<ItemId>, Failure> {
+    async fn put_ranked(&self, items: Vec<(i64, &T)>) -> Result<Vec<ItemId>, Failure> {
         let mut written = Vec::new();
         for (rank, payload) in items {
             let bytes = payload.to_bytes();
@@ -417,7 +417,7 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
         self.core.now().await?.put(written).await
     }
 
-    async fn put_one(&self, rank: u64, payload: &T) -> Result<ItemId, Failure> {
+    async fn put_one(&self, rank: i64, payload: &T) -> Result<ItemId, Failure> {
         let mut ids = self.put_ranked(vec![(rank, payload)]).await?;
         Ok(ids.pop().expect("one was put"))
     }

@@ -50,7 +50,7 @@ impl Rule {
     };
 
     /// Returns whether an item of this rank may be taken ahead of `first`. Due times that have passed are equal.
-    pub(crate) fn may_choose(self, first: Option<u64>, rank: u64) -> bool {
+    pub(crate) fn may_choose(self, first: Option<i64>, rank: i64) -> bool {
         self.delays || first == Some(rank)
     }
 
@@ -88,15 +88,24 @@ impl Order for ByPriority {}
 impl Order for ByDueTime {}
 
 /// Due times are at least this, some weeks after 1970, and so greater than all priorities.
-pub(crate) const DUE_MIN: u64 = 1 << 32;
+pub(crate) const DUE_MIN: i64 = 1 << 32;
+
+/// The rank of an item that is due at a time.
+pub(crate) fn due_rank(due_ms: u64) -> i64 {
+    i64::try_from(due_ms).unwrap_or(i64::MAX).max(DUE_MIN)
+}
+
+/// Stands before a rank below zero, because a minus would separate.
+const NEGATIVE: char = 'n';
 
 /// The sequence of an item that has none.
 const UNNUMBERED: i32 = -1;
 
-/// An item, by the name of its node: `<rank>-<id>-<sequence>`, where the rank of an ordinary item is the word `item`.
+/// An item, by the name of its node: `<rank>-<id>-<sequence>`, where the rank of an ordinary item is the word `item`, and that of a
+/// negative priority `n5` for -5.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
-    rank: u64,
+    rank: i64,
     sequence: i32,
     name: String,
 }
@@ -114,7 +123,10 @@ impl Item {
         let mut parts = name.splitn(3, '-');
         let rank = match parts.next()? {
             "item" => 0,
-            rank => rank.parse().ok()?,
+            rank => match rank.strip_prefix(NEGATIVE) {
+                Some(rank) => -i64::from(rank.parse::<u32>().ok()?),
+                None => i64::try_from(rank.parse::<u64>().ok()?).ok()?,
+            },
         };
         let id = parts.next()?;
         let sequence = parts.next().filter(|digits| digits.len() >= 10)?;
@@ -128,8 +140,9 @@ impl Item {
     }
 
     /// The name up to the sequence, which the server adds.
-    pub(crate) fn prefix(rule: Rule, rank: u64, id: &ItemId) -> String {
+    pub(crate) fn prefix(rule: Rule, rank: i64, id: &ItemId) -> String {
         match rule.overtakes {
+            true if rank < 0 => format!("{NEGATIVE}{}-{id}-", rank.unsigned_abs()),
             true => format!("{rank}-{id}-"),
             false => format!("item-{id}-"),
         }
@@ -159,7 +172,7 @@ impl Item {
         &self.name
     }
 
-    pub(crate) fn rank(&self) -> u64 {
+    pub(crate) fn rank(&self) -> i64 {
         self.rank
     }
 
@@ -178,7 +191,8 @@ impl Item {
 
     /// Returns the time until the item may be taken; `None` if it may be now.
     pub(crate) fn wait(&self, rule: Rule, now_ms: u64) -> Option<Duration> {
-        match self.rank.checked_sub(now_ms) {
+        let due_ms = u64::try_from(self.rank).unwrap_or(0);
+        match due_ms.checked_sub(now_ms) {
             Some(left @ 1..) if rule.delays => Some(Duration::from_millis(left)),
             _ => None,
         }
@@ -235,16 +249,21 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for rule in [Fifo::RULE, ByPriority::RULE, ByDueTime::RULE] {
+        for (rule, rank) in [
+            (Fifo::RULE, 0),
+            (ByPriority::RULE, 7),
+            (ByPriority::RULE, -7),
+            (ByDueTime::RULE, DUE_MIN),
+        ] {
             let id = ItemId::new();
-            let name = format!("{}0000000012", Item::prefix(rule, 7, &id));
+            let name = format!("{}0000000012", Item::prefix(rule, rank, &id));
             let item = item(rule, &name).unwrap();
             assert_eq!(item.id(), id);
-            assert_eq!(item.rank(), if rule.overtakes { 7 } else { 0 });
+            assert_eq!(item.rank(), rank);
             assert_eq!(item.sequence, 12);
             // Also where the handle has another order.
             let read = self::item(Fifo::RULE, &name).unwrap();
-            assert_eq!(read.own_prefix(), Item::prefix(rule, 7, &id));
+            assert_eq!(read.own_prefix(), Item::prefix(rule, rank, &id));
             assert_eq!(read.is_ranked(), rule.overtakes);
         }
     }
@@ -258,6 +277,7 @@ mod tests {
         assert_eq!(order(Fifo::RULE, 0), None);
         for (rule, rank) in [
             (ByPriority::RULE, u32::MAX.into()),
+            (ByPriority::RULE, i32::MIN.into()),
             (ByDueTime::RULE, DUE_MIN),
         ] {
             assert_eq!(order(rule, rank), rule.recorded);
@@ -273,6 +293,7 @@ mod tests {
             "item-0123456789abcdef-1",
             "-1-0123456789abcdef-0000000001",
             "x-0123456789abcdef-0000000001",
+            "n-0123456789abcdef-0000000001",
         ] {
             assert!(item(ByPriority::RULE, foreign).is_none(), "{foreign}");
         }
@@ -280,14 +301,28 @@ mod tests {
 
     #[test]
     fn rank_goes_before_sequence_and_both_are_numbers() {
-        let name = |rank: u64, sequence: u32| {
-            let name = format!("{rank}-0123456789abcdef-{sequence:010}");
+        let name = |rank: i64, sequence: u32| {
+            let id = ItemId::new();
+            let name = format!(
+                "{}{sequence:010}",
+                Item::prefix(ByPriority::RULE, rank, &id)
+            );
             item(ByPriority::RULE, &name).unwrap()
         };
-        let mut items = [name(10, 1), name(9, 3), name(9, 2), name(100, 0)];
+        let mut items = [
+            name(10, 1),
+            name(-2, 4),
+            name(9, 3),
+            name(9, 2),
+            name(100, 0),
+            name(-10, 5),
+        ];
         items.sort();
         let order = items.map(|item| (item.rank, item.sequence));
-        assert_eq!(order, [(9, 2), (9, 3), (10, 1), (100, 0)]);
+        assert_eq!(
+            order,
+            [(-10, 5), (-2, 4), (9, 2), (9, 3), (10, 1), (100, 0)]
+        );
     }
 
     #[test]

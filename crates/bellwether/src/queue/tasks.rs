@@ -180,6 +180,21 @@ impl<T> Tasks<T> {
             .await
     }
 
+    /// Deletes a task that was set aside; `false` if it is no longer set aside. A task of its name may then be added again.
+    ///
+    /// # Errors
+    ///
+    /// As [`take`](Self::take).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it returns, it may have been deleted or not.
+    pub async fn forget(&self, failed: &DeadLetter) -> Result<bool, Error> {
+        call!("tasks.forget", self.path())
+            .ask(async { self.core().await?.forget_dead(failed).await })
+            .await
+    }
+
     /// The engine in the current session.
     async fn core(&self) -> Result<QueueCore, Failure> {
         self.core.now().await

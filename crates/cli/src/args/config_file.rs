@@ -321,7 +321,7 @@ mod tests {
 
     /// Options without a key. They are about one call, a path or a secret, and would be dangerous or misleading as defaults.
     const PER_CALL: &str = "abort auth clear clients container count create dashboard data delay dry-run embedded ensemble ephemeral every-site expect explain \
-        file for force forget hold id in-doubt json lasting layout lines long merge message name no-faults node null of output pace parents path \
+        file folder for force forget hold id in-doubt json lasting layout lines long merge message name no-faults node null of output pace parents path \
         permits priority read reason recipes recursive replace report retry seed sequential size token try ttl value watch \
         within without write yes";
 

@@ -9,7 +9,7 @@ use crate::output::refusal::Refusal;
 use crate::value::node_path;
 
 /// Commands of other tools, and what does the same here.
-const COMMANDS: [(&[&str], &str); 14] = [
+const COMMANDS: [(&[&str], &str); 15] = [
     (
         &["unlock", "release", "free"],
         "a lock is released when its command ends, or when stdin of `lock --hold` ends; \
@@ -50,6 +50,10 @@ const COMMANDS: [(&[&str], &str); 14] = [
     (
         &["getAcl", "setAcl"],
         "`bellwether acl get PATH` and `bellwether acl set PATH ACL`",
+    ),
+    (
+        &["forget", "retry", "revive"],
+        "`bellwether queue dead PATH` and `bellwether tasks ls PATH` have --retry and --forget; `tx forget` is for transactions",
     ),
     (&["push", "enqueue"], "`bellwether queue put PATH DATA`"),
     (

@@ -5,7 +5,7 @@ use clap::{Command, CommandFactory};
 use crate::args::Args;
 
 /// All commands, the most used ones first.
-const GROUPS: [(&str, &[&str]); 6] = [
+pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Most used",
         &["lock", "once", "elect", "queue", "locks", "why"],
@@ -48,9 +48,45 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ),
 ];
 
+/// What the path of a command is about, where its definition, which several commands share, does not say so.
+const PATHS: [(&str, &str); 7] = [
+    ("barrier", "barrier"),
+    ("queue", "queue"),
+    ("tasks", "tasks"),
+    ("group", "group"),
+    ("name", "names"),
+    ("config", "value, or of the folder of values"),
+    ("counter", "counter"),
+];
+
+/// The command line, as it is explained to users.
+pub(crate) fn explained() -> Command {
+    let explain = |command: Command, what: &str| {
+        command.mut_args(|arg| match arg.get_id() == "path" {
+            true => arg.help(format!(
+                "The path of the {what}; the leading slash is optional"
+            )),
+            false => arg,
+        })
+    };
+    PATHS.iter().fold(Args::command(), |command, (name, what)| {
+        command.mut_subcommand(name, |command| {
+            // `barrier ls` looks at all below its path, and says so.
+            let is_shared = |command: &Command| {
+                let mut args = command.get_arguments();
+                args.any(|arg| arg.get_id() == "path" && arg.get_default_values().is_empty())
+            };
+            command.mut_subcommands(|command| match is_shared(&command) {
+                true => explain(command, what),
+                false => command,
+            })
+        })
+    })
+}
+
 /// The command line, with its help in groups. It takes time to make, so it is made only for help.
 pub(crate) fn grouped() -> Command {
-    let command = Args::command();
+    let command = explained();
     let width = command.get_subcommands().map(|one| one.get_name().len());
     let width = width.max().unwrap_or_default();
     let mut list = String::new();

@@ -22,7 +22,7 @@ use crate::value::node_path;
 #[command(after_help = "Examples:
   bellwether locks /jobs
   bellwether locks --watch
-  bellwether locks --json | jq -r '.recipes[] | select(.waiters != []) | .path'")]
+  bellwether locks --json | jq -r '.sights[] | select(.waiters != []) | .path'")]
 pub(crate) struct LocksArgs {
     /// The path to look at, with all below it; the leading slash is optional.
     #[arg(default_value = "/", value_parser = node_path::parse)]
@@ -99,6 +99,9 @@ pub(crate) struct LeaderArgs {
     /// If there is no leader, wait for one up to this time.
     #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "watch")]
     pub(crate) wait: Option<Duration>,
+    /// Do not wait, which is what it does without --wait and --watch.
+    #[arg(short = 'n', long = "try", conflicts_with_all = ["watch", "wait"])]
+    pub(crate) at_once: bool,
     /// Print only the value of the leader, which `elect --value` sets.
     #[arg(long, conflicts_with = "json")]
     pub(crate) value: bool,

@@ -62,6 +62,9 @@ pub(crate) struct LimitArgs {
 /// the previous holder crashed; 123 if the lock was lost; 124 if the lock was not acquired in time; 125 if bellwether failed; 126 if
 /// the command cannot be run; 127 if it is not found.
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "bellwether lock [OPTIONS] <PATH>... -- <COMMAND>...
+       bellwether lock [OPTIONS] <PATH> <COMMAND>...
+       bellwether lock [OPTIONS] <PATH> --hold | --explain | --clear")]
 #[command(after_help = "Examples:
   bellwether lock jobs/nightly -- ./backup.sh --full
   bellwether lock jobs/nightly --wait 10m -- ./backup.sh

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bellwether_server::WordList;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Arg, CommandFactory, Parser, Subcommand};
 
 pub(crate) use self::dashboard::*;
 pub(crate) use self::demo::*;
@@ -71,7 +71,7 @@ Exit codes:
 )]
 pub(crate) struct Args {
     /// Print only errors and reports of crashes, no notices.
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, display_order = LAST)]
     pub(crate) quiet: bool,
     /// Be the keeper of the job of this command line. The front starts it with this flag.
     #[arg(long, hide = true)]
@@ -116,7 +116,6 @@ pub(crate) enum Command {
     Ls(LsArgs),
     Tree(TreeShowArgs),
     Get(GetArgs),
-    CompletePaths(CompletePathsArgs),
     Set(SetArgs),
     /// Set the data of a node, and create it if it is missing: `set --create`.
     #[command(
@@ -156,6 +155,7 @@ pub(crate) enum Command {
     )]
     Snapshot(DataFileArgs),
     Completions(CompletionsArgs),
+    Complete(CompleteArgs),
     Man(ManArgs),
 }
 
@@ -204,8 +204,16 @@ pub(crate) enum LocalCommand {
     Path,
 }
 
+/// The place in help of the options that every command has: behind its own, and before `--help`.
+pub(super) const LAST: usize = 998;
+
 /// The heading of the options of the connection.
 const CONNECTION: &str = "Connection";
+
+/// Whether an option is one of the connection, with its security.
+pub(crate) fn is_about_connection(arg: &Arg) -> bool {
+    [Some(CONNECTION), Some(security::SECURITY)].contains(&arg.get_help_heading())
+}
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ConnectArgs {
@@ -361,12 +369,25 @@ fn threshold(text: &str) -> Result<Duration, String> {
 
 /// Print a completion script for a shell.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  bellwether completions bash > ~/.local/share/bash-completion/completions/bellwether"
-)]
+#[command(after_help = "Examples:
+  bellwether completions bash > ~/.local/share/bash-completion/completions/bellwether
+  bellwether completions zsh > ~/.zfunc/_bellwether    # with fpath+=~/.zfunc before compinit in ~/.zshrc
+  bellwether completions fish > ~/.config/fish/completions/bellwether.fish")]
 pub(crate) struct CompletionsArgs {
     /// The shell.
     pub(crate) shell: clap_complete::Shell,
+}
+
+/// Print what may stand at the end of a command line, for completion scripts.
+#[derive(Debug, clap::Args)]
+#[command(
+    hide = true,
+    after_help = "Example:\n  bellwether complete -- bellwether lock jobs/ni"
+)]
+pub(crate) struct CompleteArgs {
+    /// The words of the command line. The last one is at the cursor, and may be empty.
+    #[arg(last = true)]
+    pub(crate) words: Vec<OsString>,
 }
 
 /// Show a page of the manual, or write all pages to a folder.

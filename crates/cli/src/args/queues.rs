@@ -108,9 +108,9 @@ pub(crate) struct QueuePutArgs {
     pub(crate) place: PlaceArgs,
     #[command(flatten)]
     pub(crate) items: ItemArgs,
-    /// The priority of the items, lowest first. All items of a queue have a priority, or none has.
-    #[arg(long, value_name = "N")]
-    pub(crate) priority: Option<u32>,
+    /// The priority of the items, lowest first; it may be negative. All items of a queue have a priority, or none has.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) priority: Option<i32>,
     /// Deliver the item only after this time. All items of a queue have a due time, or none has; without this option, an item in such a
     /// queue is due at once.
     #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "priority")]
@@ -254,12 +254,13 @@ pub(crate) enum TasksCommand {
   bellwether tasks add /migrations users --data users.sql")]
     Add(TasksAddArgs),
     Run(TasksRunArgs),
-    /// Count tasks by state, and list failed tasks with their reasons.
+    /// Count tasks by state, and list failed tasks with their reasons; open them again, or delete them.
     ///
-    /// Exit code: 0 if all tasks are done; 1 if not; 125 if bellwether failed.
+    /// Exit code: 0 if all tasks are done; 1 if not, or if there is no failed task of that name; 125 if bellwether failed.
     #[command(after_help = "Examples:
   bellwether tasks ls /migrations
-  bellwether tasks ls /migrations --retry all")]
+  bellwether tasks ls /migrations --retry all
+  bellwether tasks ls /migrations --forget users")]
     #[command(alias = "status")]
     Ls(TasksLsArgs),
 }
@@ -315,4 +316,7 @@ pub(crate) struct TasksLsArgs {
     /// Open the failed task of this name, or all failed tasks, for new attempts.
     #[arg(long, value_name = "NAME|all")]
     pub(crate) retry: Option<String>,
+    /// Delete the failed task of this name, or all failed tasks. A task of that name may then be added again.
+    #[arg(long, value_name = "NAME|all", conflicts_with = "retry")]
+    pub(crate) forget: Option<String>,
 }

@@ -168,14 +168,15 @@ pub(crate) enum ConfigCommand {
     /// bellwether failed.
     #[command(after_help = "Example:\n  EDITOR=vi bellwether config edit /app/limits")]
     Edit(PlaceArgs),
-    /// Print a value, and print it again each time it changes.
+    /// Print a value, or all values of a folder, and print it again each time it changes.
     ///
-    /// With --json, prints one object per line, with `data` null while there is no value. Otherwise a newline follows each value.
+    /// With --json, prints one object per line, with `data` null while there is no value. Otherwise a newline follows each value. Of a
+    /// folder, a line says `set`, `changed` or `deleted`, the name, and the data. A path is a folder if there is a value below it, or with --folder.
     /// Continues over lost connections and sessions, until a signal arrives or the output is closed.
     ///
     /// Exit code: 0 with --count; 128+n if signal n ended it; 125 if bellwether failed.
     #[command(
-        after_help = "Example:\n  bellwether config watch --json /app/limits | while read -r l; do ./reload.sh; done"
+        after_help = "Examples:\n  bellwether config watch --json /app/limits | while read -r l; do ./reload.sh; done\n  bellwether config watch /app"
     )]
     Watch(ConfigWatchArgs),
     /// Replace all values of a folder atomically with those of a file.
@@ -212,7 +213,10 @@ pub(crate) struct ConfigSetArgs {
 pub(crate) struct ConfigWatchArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// Exit after N values.
+    /// Watch a folder, although there is no value below it yet.
+    #[arg(short, long)]
+    pub(crate) folder: bool,
+    /// Exit after N values, or N lines of a folder.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
 }
@@ -245,13 +249,15 @@ pub(crate) enum GroupCommand {
     /// Exit code: 0; 1 if the name is taken, or the data is too large; 128+n if signal n ended it; 125 if bellwether failed.
     #[command(after_help = "Example:\n  coproc bellwether group join /workers \"$HOSTNAME:8080\"")]
     Join(GroupJoinArgs),
-    /// List the members with their data.
+    /// List the members with their data; without PATH, the groups.
+    ///
+    /// A group is a node with members: nodes that live as long as the session of a client, and belong to no lock, queue or other recipe.
     ///
     /// Exit code: 0; 125 if bellwether failed.
     #[command(
-        after_help = "Example:\n  bellwether group ls --json /workers | jq -r '.members[].name'"
+        after_help = "Examples:\n  bellwether group ls\n  bellwether group ls --json /workers | jq -r '.members[].name'"
     )]
-    Ls(PlaceArgs),
+    Ls(GroupLsArgs),
     /// Print the members, and then each change.
     ///
     /// One line per change: `joined`, `left` or `changed`, the name, and the data. Continues over lost connections and sessions.
@@ -261,6 +267,18 @@ pub(crate) enum GroupCommand {
         after_help = "Example:\n  bellwether group watch --json /workers | jq -r '.event + \" \" + .name'"
     )]
     Watch(PlaceArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GroupLsArgs {
+    /// The path of the group; the leading slash is optional.
+    #[arg(value_parser = node_path::parse)]
+    pub(crate) path: Option<String>,
+    /// List the groups at PATH and below it, and the number of their members.
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    #[command(flatten)]
+    pub(crate) tree: TreeArgs,
 }
 
 #[derive(Debug, clap::Args)]

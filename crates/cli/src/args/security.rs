@@ -6,7 +6,7 @@ use crate::value::acl_list::{self, AclList};
 use crate::value::credential::Credential;
 
 /// The heading of these options in long help; short help leaves them out.
-const SECURITY: &str = "Security options";
+pub(super) const SECURITY: &str = "Security options";
 
 // The heading is that of each option: as the next heading of the command, it would also cover options behind these.
 #[derive(Clone, Debug, Default, clap::Args)]

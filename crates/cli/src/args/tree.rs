@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use super::ConnectArgs;
+use super::{ConnectArgs, LAST};
 use crate::value::acl_list::{self, AclList};
 use crate::value::duration;
 use crate::value::node_path;
@@ -14,24 +14,24 @@ use crate::value::node_path;
 #[derive(Debug, clap::Args)]
 pub(crate) struct TreeArgs {
     /// Print JSON.
-    #[arg(long)]
+    #[arg(long, display_order = LAST)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
 }
 
-/// List the children of a node.
+/// List the children of nodes.
 ///
-/// One name per line, sorted. With --long: the kind of the child (e for ephemeral), its version, number of children, size of its
+/// One name per line, sorted, for several paths each below a line with the path. With --long: the kind of the child (e for ephemeral), its version, number of children, size of its
 /// data, and when its data was last set.
 ///
 /// Exit code: 0; 1 if there is no such node; 125 if bellwether failed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  bellwether ls -l /jobs")]
 pub(crate) struct LsArgs {
-    /// The path of the node; the leading slash is optional.
-    #[arg(default_value = "/", value_parser = node_path::parse)]
-    pub(crate) path: String,
+    /// The paths of the nodes; the leading slash is optional.
+    #[arg(id = "path", default_value = "/", value_name = "PATH", value_parser = node_path::parse)]
+    pub(crate) paths: Vec<String>,
     /// Also show the stat of each child.
     #[arg(short, long, visible_alias = "stat")]
     pub(crate) long: bool,
@@ -60,18 +60,18 @@ pub(crate) struct TreeShowArgs {
     pub(crate) tree: TreeArgs,
 }
 
-/// Print the data of a node.
+/// Print the data of nodes.
 ///
-/// Prints the bytes unchanged. On a terminal, a newline is added, and data that is not text is refused. With --json, prints the stat
+/// Prints the bytes unchanged, of several nodes one after the other. On a terminal, a newline is added, and data that is not text is refused. With --json, prints the stat
 /// too, and data as {"text": …} if it is UTF-8 and {"base64": …} if not.
 ///
 /// Exit code: 0; 1 if there is no such node; 125 if bellwether failed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  bellwether get /config/limits | jq .")]
 pub(crate) struct GetArgs {
-    /// The path of the node; the leading slash is optional.
-    #[arg(value_parser = node_path::parse)]
-    pub(crate) path: String,
+    /// The paths of the nodes; the leading slash is optional.
+    #[arg(id = "path", required = true, value_name = "PATH", value_parser = node_path::parse)]
+    pub(crate) paths: Vec<String>,
     /// Write the data to a file; `-` means stdout, even if it is a terminal.
     #[arg(short, long, value_name = "FILE", conflicts_with = "json")]
     pub(crate) output: Option<PathBuf>,
@@ -88,20 +88,6 @@ pub(crate) struct DataArgs {
     /// Read the data from a file; `-` means stdin.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-}
-
-/// Print the paths of nodes that begin with a word, for shell completion.
-#[derive(Debug, clap::Args)]
-#[command(
-    hide = true,
-    after_help = "Example:\n  bellwether complete-paths /jobs/ni"
-)]
-pub(crate) struct CompletePathsArgs {
-    /// What is typed so far.
-    #[arg(default_value = "")]
-    pub(crate) word: String,
-    #[command(flatten)]
-    pub(crate) connect: ConnectArgs,
 }
 
 /// Replace the data of a node.
@@ -209,15 +195,15 @@ pub(crate) struct RmArgs {
     pub(crate) tree: TreeArgs,
 }
 
-/// Show the stat of a node: versions, times, sizes.
+/// Show the stat of nodes: versions, times, sizes.
 ///
 /// Exit code: 0; 1 if there is no such node; 125 if bellwether failed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  bellwether stat --json /jobs | jq .version")]
 pub(crate) struct StatArgs {
-    /// The path of the node; the leading slash is optional.
-    #[arg(default_value = "/", value_parser = node_path::parse)]
-    pub(crate) path: String,
+    /// The paths of the nodes; the leading slash is optional.
+    #[arg(id = "path", default_value = "/", value_name = "PATH", value_parser = node_path::parse)]
+    pub(crate) paths: Vec<String>,
     #[command(flatten)]
     pub(crate) tree: TreeArgs,
 }

@@ -1,5 +1,6 @@
 //! The commands, one function each, in the groups of `bellwether --help`.
 
+pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod coordinate;
 pub(crate) mod demo;

@@ -157,6 +157,12 @@ fn credentials(path: &Path) -> anyhow::Result<Vec<Credential>> {
         .collect()
 }
 
+/// Whether a session with these arguments would ask the user for a password.
+pub(crate) fn would_ask(args: &SecurityArgs) -> bool {
+    let is_known = args.sasl_password_file.is_some() || std::env::var(SASL_PASSWORD).is_ok();
+    args.sasl.is_some() && !is_known
+}
+
 impl Sasl {
     async fn of(user: &str, args: &SecurityArgs) -> anyhow::Result<Self> {
         let password = match (&args.sasl_password_file, std::env::var(SASL_PASSWORD)) {

@@ -9,7 +9,8 @@ use crate::args::{ConnectArgs, TreeArgs};
 use crate::connect::patience::Patience;
 use crate::connect::shortage;
 use crate::exit::Exit;
-use crate::output::Output;
+use crate::output::refusal::Refusal;
+use crate::output::{Output, refusal};
 use crate::signals::Signals;
 
 /// How long to wait for the acknowledgement of a close. The servers expire the session if it never reaches them.
@@ -22,7 +23,15 @@ pub(crate) fn on_tree(
     work: impl AsyncFnOnce(&zk::Client) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     in_session(&args.connect, output, async |client| {
-        work(&client.raw()).await
+        let zk = client.raw();
+        let done = work(&zk).await;
+        if let Err(error) = &done
+            && refusal::meaning(error).0 == Exit::No
+            && let Some(chroot) = chroot_that_is_missing(&zk).await
+        {
+            return Err(Refusal::no_chroot(&chroot).into());
+        }
+        done
     })
 }
 
@@ -61,6 +70,13 @@ pub(crate) async fn in_session_within(
         Err(error) => Err(shortage::explained(error, args).await),
         exit => exit,
     }
+}
+
+/// The chroot, if it does not exist: then there is no other node either.
+async fn chroot_that_is_missing(zk: &zk::Client) -> Option<String> {
+    let is_missing = async || matches!(timeout(CLOSE_LIMIT, zk.exists("/")).await, Ok(Ok(None)));
+    let chroot = zk.root().trim_end_matches('/');
+    (!chroot.is_empty() && is_missing().await).then(|| chroot.to_owned())
 }
 
 /// Closes a session, and waits for the acknowledgement.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use bellwether::Client;
+use bellwether::inspect::Contention;
 use bellwether::line::{Position, Progress};
 use console::{Term, truncate_str};
 use futures_util::{Stream, StreamExt};
@@ -14,7 +16,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::hold::notice_printer::NoticePrinter;
 use crate::job::terminal;
 use crate::output::Output;
-use crate::output::people::{who_text, with_others};
+use crate::output::people::{holders_text, who_text, with_others};
 
 /// What a terminal echoes for Ctrl-C. The line leaves room for it: if it were echoed in the next row, that row would be cleared instead
 /// of the line. (`indicatif` fills the whole row, so it is not used here.)
@@ -25,6 +27,16 @@ const SILENT_WAIT: Duration = Duration::from_secs(1);
 
 /// How long the end of a wait is delayed by a terminal that is blocked.
 const CLEAR_LIMIT: Duration = Duration::from_millis(250);
+
+/// How long a notice may be delayed to find out who is in the way.
+pub(crate) const WHO_LIMIT: Duration = Duration::from_secs(1);
+
+/// The present holders at a path, for a notice: an error, or a server that does not answer, does not matter.
+pub(crate) async fn holders(client: &Client, path: &str) -> Option<String> {
+    let line = timeout(WHO_LIMIT, Contention::new(client, path).line()).await;
+    let line = line.ok()?.ok()?;
+    holders_text(line.iter().filter(|one| one.holds))
+}
 
 /// What the first contender of a line does.
 #[derive(Debug, Clone, Copy)]

@@ -12,6 +12,9 @@ use crate::exit::Exit;
 /// Servers refuse requests from about this size on, unless `jute.maxbuffer` is larger.
 const LONG_BYTES: usize = 1_000_000;
 
+/// The next step without a chroot.
+const CHROOT_MISSING: &str = "was it renamed? Without it in --connect, `bellwether tree --depth 1` shows what there is, and `create -p` creates it";
+
 const ACCESS_DENIED: &str = "authenticate with --auth; `bellwether acl get` shows the access list";
 
 const ACCESS_LIST_REFUSED: &str = "the scheme `auth` needs an identity, such as that of --auth";
@@ -67,6 +70,11 @@ impl Refusal {
         }
     }
 
+    /// The error of a command whose chroot does not exist, so that nothing else does.
+    pub(crate) fn no_chroot(chroot: &str) -> Self {
+        Self::no(format!("the chroot in --connect does not exist: {chroot}")).hint(CHROOT_MISSING)
+    }
+
     /// The error of a request that tried `verb` on `path`.
     pub(crate) fn of(verb: Verb, path: &str, error: zk::Error) -> Self {
         let what = |why: &str| format!("cannot {verb} {path}: {why}");
@@ -77,9 +85,8 @@ impl Refusal {
             }
             // The root always exists, unless it is a chroot.
             zk::Error::NO_NODE if path == "/" => {
-                Self::no(format!("cannot {verb} /: the chroot in --connect does not exist")).hint(
-                    "was it renamed? Without it in --connect, `bellwether tree --depth 1` shows what there is, and `create -p` creates it",
-                )
+                Self::no(format!("cannot {verb} /: the chroot in --connect does not exist"))
+                    .hint(CHROOT_MISSING)
             }
             zk::Error::NO_NODE => Self::no(what("no such node"))
                 .hint("`bellwether tree --depth 2` lists nodes"),

@@ -17,6 +17,14 @@ const DATA_BYTES_MAX: u64 = 64 << 20;
 /// The name of stdin on the command line.
 const STDIN: &str = "-";
 
+/// What messages call a file.
+pub(crate) fn name(file: &Path) -> std::path::Display<'_> {
+    match file == Path::new(STDIN) {
+        true => Path::new("stdin").display(),
+        false => file.display(),
+    }
+}
+
 /// The data in the arguments, or else stdin. A terminal is refused: a user who forgot the data must not overwrite a node with nothing,
 /// or create an empty one.
 pub(crate) fn read(args: &DataArgs) -> anyhow::Result<Vec<u8>> {

@@ -87,7 +87,7 @@ impl Place {
         match self {
             Self::Queue(queue) => queue.put(item).await.map(drop),
             Self::Priority(queue) => {
-                let priority = u32::try_from(rank).unwrap_or(u32::MAX);
+                let priority = i32::try_from(rank).unwrap_or(i32::MAX);
                 queue.put(priority, item).await.map(drop)
             }
             Self::Delay(queue) => {

@@ -6,6 +6,7 @@ use bellwether::inspect::{Recipe, Survey};
 use bellwether::{Barrier, Error, ErrorKind, Who};
 use futures_util::stream;
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::args::{
     BarrierArgs, BarrierCommand, BarrierLsArgs, BarrierSetArgs, BarrierWaitArgs, PlaceArgs,
@@ -118,8 +119,13 @@ fn wait(args: &BarrierWaitArgs, output: Output) -> anyhow::Result<Exit> {
                 kind: ErrorKind::TimedOut { .. },
                 ..
             }) => {
+                // It may have been set again meanwhile, by another client.
+                let now = timeout(waiting::WHO_LIMIT, barrier.set_by()).await;
+                let by = now.ok().and_then(Result::ok).flatten().or(by);
+                let by = by.map_or_else(String::new, |who| format!(", set by {}", who_text(&who)));
                 output.notice(format_args!(
-                    "timed out waiting for {} to be lifted",
+                    "timed out after {:?} waiting for {} to be lifted{by}",
+                    patience.limit().unwrap_or_default(),
                     place.path
                 ));
                 patience.exit(client).await

@@ -1,19 +1,24 @@
 //! `bellwether group`: members of a group.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use bellwether::Group;
+use bellwether::inspect::Survey;
 use bellwether::state::{Roster, Seen};
+use bellwether::{Client, Group};
 use futures_util::StreamExt;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::args::{GroupArgs, GroupCommand, GroupJoinArgs, PlaceArgs};
+use crate::args::{GroupArgs, GroupCommand, GroupJoinArgs, GroupLsArgs, PlaceArgs};
 use crate::commands::coordinate::presence;
 use crate::connect::session::in_session;
 use crate::exit::Exit;
-use crate::output::rendering::{data_json, data_text};
-use crate::output::{Output, print_now};
+use crate::output::progress::Progress;
+use crate::output::rendering::{counted, path_text};
+use crate::output::{self, Output, print_now};
 use crate::tree::payload;
+use crate::tree::walk::walk;
+use crate::value::node_path;
 
 pub(crate) fn run(args: GroupArgs, output: Output) -> anyhow::Result<Exit> {
     match args.command {
@@ -35,11 +40,57 @@ fn join(args: &GroupJoinArgs, output: Output) -> anyhow::Result<Exit> {
     })
 }
 
-fn ls(place: &PlaceArgs, output: Output) -> anyhow::Result<Exit> {
-    in_session(&place.tree.connect, output, async |client| {
-        let members = Group::new(client, &place.path).members().await?;
-        presence::list(&members, "members", place)
+fn ls(args: &GroupLsArgs, output: Output) -> anyhow::Result<Exit> {
+    in_session(&args.tree.connect, output, async |client| {
+        match &args.path {
+            Some(path) if !args.recursive => {
+                let members = Group::new(client, path).members().await?;
+                presence::list(&members, "members", path, args.tree.json)
+            }
+            path => list_groups(client, path.as_deref().unwrap_or("/"), args, output).await,
+        }
     })
+}
+
+/// Lists the groups at a path and below it: nodes with members, and their number.
+async fn list_groups(
+    client: &Client,
+    path: &str,
+    args: &GroupLsArgs,
+    output: Output,
+) -> anyhow::Result<Exit> {
+    let progress = Progress::counter("reading", output);
+    let visited = walk(&client.raw(), path, None, &progress).await?;
+    let overview = Survey::new(client, path).look().await?;
+    drop(progress);
+    let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
+    for member in visited.iter().filter(|node| node.is_ephemeral()) {
+        let above = member.path.rsplit_once('/').map_or("", |(above, _)| above);
+        // Contenders, consumers and sites are ephemeral too.
+        let recipes = &overview.recipes;
+        if !recipes
+            .iter()
+            .any(|at| node_path::is_within(above, &at.path))
+        {
+            *groups
+                .entry(if above.is_empty() { "/" } else { above })
+                .or_default() += 1;
+        }
+    }
+    Ok(output::answer(|out| {
+        if args.tree.json {
+            let groups = groups.iter();
+            let groups: Value = groups
+                .map(|(path, members)| json!({"path": path, "members": members}))
+                .collect();
+            writeln!(out, "{}", json!({"path": path, "groups": groups}))?;
+            return Ok(Exit::Done);
+        }
+        for (path, members) in &groups {
+            writeln!(out, "{}  {}", path_text(path), counted(*members, "member"))?;
+        }
+        Ok(Exit::Done)
+    })?)
 }
 
 fn watch(place: &PlaceArgs, output: Output) -> anyhow::Result<Exit> {
@@ -56,7 +107,8 @@ fn watch(place: &PlaceArgs, output: Output) -> anyhow::Result<Exit> {
                 }
                 _ => continue,
             };
-            let text = changes(&known, &members, place.tree.json);
+            let events = ["left", "joined", "changed"];
+            let text = presence::changes(&known, &members, events, place.tree.json);
             if let ControlFlow::Break(()) = print_now(&text)? {
                 break;
             }
@@ -64,51 +116,4 @@ fn watch(place: &PlaceArgs, output: Output) -> anyhow::Result<Exit> {
         }
         Ok(Exit::Done)
     })
-}
-
-/// One line per change, members that left first.
-fn changes(before: &Roster, after: &Roster, as_json: bool) -> String {
-    let left = before.iter().filter(|(name, _)| !after.contains_key(*name));
-    let left = left.map(|(name, _)| ("left", name, None));
-    let others = after.iter().filter_map(|(name, data)| {
-        let event = match before.get(name) {
-            None => "joined",
-            Some(known) if known != data => "changed",
-            Some(_) => return None,
-        };
-        Some((event, name, Some(&**data)))
-    });
-    let line = |(event, name, data): (&str, &String, Option<&[u8]>)| match (as_json, data) {
-        (true, data) => {
-            format!(
-                "{}\n",
-                json!({"event": event, "name": name, "data": data_json(data)})
-            )
-        }
-        (false, Some(data)) => format!("{event:<7} {name} {}\n", data_text(Some(data))),
-        (false, None) => format!("{event:<7} {name}\n"),
-    };
-    left.chain(others).map(line).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_change_is_a_line() {
-        let roster = |members: &[(&str, &str)]| -> Roster {
-            let members = members.iter();
-            members
-                .map(|(name, data)| ((*name).to_owned(), data.as_bytes().to_vec()))
-                .collect()
-        };
-        let before = roster(&[("a", "1"), ("b", "2"), ("c", "3")]);
-        let after = roster(&[("b", "2"), ("c", "4"), ("d", "5")]);
-        assert_eq!(
-            changes(&before, &after, false),
-            "left    a\nchanged c \"4\"\njoined  d \"5\"\n"
-        );
-        assert_eq!(changes(&before, &before, false), "", "nothing has changed");
-    }
 }

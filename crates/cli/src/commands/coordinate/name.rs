@@ -86,6 +86,6 @@ fn ls(place: &PlaceArgs, output: Output) -> anyhow::Result<Exit> {
                 roster.insert(name, data);
             }
         }
-        presence::list(&roster, "names", place)
+        presence::list(&roster, "names", &place.path, place.tree.json)
     })
 }

@@ -44,7 +44,17 @@ pub(crate) fn run(args: RendezvousArgs, output: Output) -> anyhow::Result<Exit> 
             let inside = match job_runner.unless_interrupted(entered).await {
                 Ok(Some(inside)) => inside?,
                 Ok(None) => {
-                    output.notice(format_args!("timed out waiting for others at {path}"));
+                    let limit = patience.limit().unwrap_or_default();
+                    let members = timeout(waiting::WHO_LIMIT, barrier.members()).await;
+                    let members = members.ok().and_then(Result::ok);
+                    let arrived = members.map_or_else(String::new, |members| {
+                        // This caller has left the place that it had.
+                        let here = members.here.len().max(1);
+                        format!(": {here} of {} had arrived", members.size)
+                    });
+                    output.notice(format_args!(
+                        "timed out after {limit:?} waiting for others at {path}{arrived}"
+                    ));
                     return patience.exit(job_runner.client()).await;
                 }
                 Err(exit) => return Ok(exit),

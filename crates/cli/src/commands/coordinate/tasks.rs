@@ -152,13 +152,16 @@ fn ls(args: &TasksLsArgs, output: Output) -> anyhow::Result<Exit> {
     let place = &args.place;
     in_session(&place.tree.connect, output, async |client| {
         let tasks = Tasks::<Vec<u8>>::new(client, &place.path);
-        if let Some(wanted) = &args.retry {
+        if let Some(wanted) = args.retry.as_ref().or(args.forget.as_ref()) {
             let failed = tasks.failed().await?;
-            let mut retried = 0;
+            let mut changed = 0;
             for letter in chosen(&failed, wanted) {
-                retried += usize::from(tasks.retry(letter).await?);
+                changed += usize::from(match args.retry {
+                    Some(_) => tasks.retry(letter).await?,
+                    None => tasks.forget(letter).await?,
+                });
             }
-            if retried == 0 && wanted != "all" {
+            if changed == 0 && wanted != "all" {
                 return Err(Refusal::no(format!("there is no failed task {wanted}")).into());
             }
         }

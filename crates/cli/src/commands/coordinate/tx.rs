@@ -3,6 +3,7 @@
 use bellwether::two_phase::{Decision, Form, Status, Transaction, Vote};
 use bellwether::{Client, Error, ErrorKind, TwoPhase};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::args::{
     TransactionArgs, TxArgs, TxBeginArgs, TxCommand, TxDecideArgs, TxForgetArgs, TxLsArgs,
@@ -11,7 +12,8 @@ use crate::args::{
 use crate::connect::patience::Patience;
 use crate::connect::session::{in_session, in_session_within};
 use crate::exit::Exit;
-use crate::output::people::{ms, who_json};
+use crate::hold::waiting;
+use crate::output::people::{ms, plain, who_json};
 use crate::output::refusal::Refusal;
 use crate::output::rendering::{data_json, data_text};
 use crate::output::transaction_text;
@@ -152,7 +154,8 @@ fn wait(args: &TxWaitArgs, output: Output) -> anyhow::Result<Exit> {
             if let Some(decision) = status.decision {
                 return print(decision, at);
             }
-            output.notice(format_args!("{} is not decided yet", at.id));
+            let why = missing(&status);
+            output.notice(format_args!("{} is not decided yet{why}", at.id));
             return patience.exit(client).await;
         }
         let decided = match patience.left() {
@@ -164,8 +167,12 @@ fn wait(args: &TxWaitArgs, output: Output) -> anyhow::Result<Exit> {
                 kind: ErrorKind::TimedOut { .. },
                 ..
             }) => {
+                let status = timeout(waiting::WHO_LIMIT, transaction.status()).await;
+                let status = status.ok().and_then(Result::ok);
+                let why = status.as_ref().map(missing).unwrap_or_default();
+                let limit = patience.limit().unwrap_or_default();
                 output.notice(format_args!(
-                    "timed out waiting for the decision of {}",
+                    "timed out after {limit:?} waiting for the decision of {}{why}",
                     at.id
                 ));
                 patience.exit(client).await
@@ -173,6 +180,15 @@ fn wait(args: &TxWaitArgs, output: Output) -> anyhow::Result<Exit> {
             decided => print(decided.map_err(undecided)?, at),
         }
     })
+}
+
+/// Which sites keep a transaction from its decision, for a notice.
+fn missing(status: &Status) -> String {
+    let names: Vec<_> = status.missing().map(plain).collect();
+    match names.is_empty() {
+        true => ": all sites have voted; `tx decide` counts the votes".to_owned(),
+        false => format!(": no vote of {}", names.join(", ")),
+    }
 }
 
 fn applied(args: &TxSiteArgs, output: Output) -> anyhow::Result<Exit> {

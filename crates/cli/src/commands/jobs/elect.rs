@@ -77,6 +77,10 @@ async fn campaign(
     job_runner: &JobRunner<'_>,
 ) -> Result<Option<Leadership>, Error> {
     let (path, output) = (&args.path, job_runner.output);
+    let led_by = async |job_runner: &JobRunner<'_>| match output.is_quiet() {
+        true => None,
+        false => waiting::holders(job_runner.client(), path).await,
+    };
     let mut election = Election::new(job_runner.client(), path).crash_mark();
     if let Some(value) = &args.value {
         election = election.value(value);
@@ -84,7 +88,9 @@ async fn campaign(
     if patience.is_at_once() {
         let leadership = election.try_campaign().await?;
         if leadership.is_none() {
-            output.notice(format_args!("another candidate leads {path}"));
+            let by = led_by(job_runner).await;
+            let by = by.map_or_else(String::new, |who| format!(" by {who}"));
+            output.notice(format_args!("{path} is led{by}"));
         }
         return Ok(leadership);
     }
@@ -99,7 +105,11 @@ async fn campaign(
     match timeout(left, elected).await {
         Ok(leadership) => leadership.map(Some),
         Err(_) => {
-            output.notice(format_args!("timed out after {limit:?} waiting for {path}"));
+            let by = led_by(job_runner).await;
+            let by = by.map_or_else(String::new, |who| format!(", led by {who}"));
+            output.notice(format_args!(
+                "timed out after {limit:?} waiting for {path}{by}"
+            ));
             Ok(None)
         }
     }

@@ -21,7 +21,7 @@ pub(crate) fn run(args: ImportArgs, output: Output) -> anyhow::Result<Exit> {
     let file = args.file.as_deref().unwrap_or(Path::new("-"));
     let text = payload::read_file(file, FILE_BYTES_MAX)?;
     let nodes = export_file::read(&text).map_err(|why| {
-        let file = file.display();
+        let file = payload::name(file);
         Refusal::usage(format!("cannot import {file}: {why}"))
             .hint("`bellwether export` writes such files; docs/commands.md describes the format")
     })?;

@@ -6,10 +6,11 @@ use bellwether::zk;
 use serde_json::{Value, json};
 
 use crate::args::LsArgs;
+use crate::commands::nodes::each;
 use crate::connect::session::on_tree;
 use crate::exit::Exit;
 use crate::output::progress::Progress;
-use crate::output::refusal::Verb;
+use crate::output::refusal::{Refusal, Verb};
 use crate::output::time_text::time_text;
 use crate::output::{self, Output};
 use crate::tree::node_stat;
@@ -18,50 +19,69 @@ use crate::value::node_path;
 
 pub(crate) fn run(args: LsArgs, output: Output) -> anyhow::Result<Exit> {
     on_tree(&args.tree, output, async |zk| {
-        let path = &args.path;
-        if args.recursive {
-            return list_all(zk, &args, output).await;
-        }
-        let mut names = zk.children(path).await.map_err(Verb::List.on(path))?;
-        names.sort_unstable();
-        if !args.long {
-            return Ok(output::answer(|out| {
-                if args.tree.json {
-                    let children: Vec<_> = names.iter().map(|name| json!({"name": name})).collect();
-                    writeln!(out, "{}", json!({"path": path, "children": children}))?;
-                } else {
-                    for name in &names {
-                        writeln!(out, "{name}")?;
-                    }
-                }
-                Ok(Exit::Done)
-            })?);
-        }
-        let mut children = Vec::new();
-        let stat = |name: &String| zk.exists(&node_path::child(path, name));
-        for (name, stat) in ask_all(names, stat).await {
-            // Children that were deleted meanwhile are left out.
-            if let Some(stat) = stat.map_err(Verb::Read.on(&node_path::child(path, &name)))? {
-                children.push((name, stat));
+        each(&args.paths, args.tree.json, output, async |path| {
+            match (args.recursive, args.long) {
+                (true, _) => list_all(zk, path, &args, output).await,
+                (false, true) => list_long(zk, path, &args).await,
+                (false, false) => list(zk, path, &args).await,
             }
-        }
-        Ok(output::answer(|out| {
-            if args.tree.json {
-                let object = |(name, stat): &_| node_stat::object(json!({"name": name}), stat);
-                let children: Vec<Value> = children.iter().map(object).collect();
-                writeln!(out, "{}", json!({"path": path, "children": children}))?;
-            } else {
-                write_long(out, &children)?;
-            }
-            Ok(Exit::Done)
-        })?)
+        })
+        .await
     })
 }
 
+async fn names(zk: &zk::Client, path: &str) -> Result<Vec<String>, Refusal> {
+    let mut names = zk.children(path).await.map_err(Verb::List.on(path))?;
+    names.sort_unstable();
+    Ok(names)
+}
+
+async fn list(zk: &zk::Client, path: &str, args: &LsArgs) -> anyhow::Result<Exit> {
+    let names = names(zk, path).await?;
+    Ok(output::answer(|out| {
+        if args.tree.json {
+            let children: Vec<_> = names.iter().map(|name| json!({"name": name})).collect();
+            writeln!(out, "{}", json!({"path": path, "children": children}))?;
+        } else {
+            for name in &names {
+                writeln!(out, "{name}")?;
+            }
+        }
+        Ok(Exit::Done)
+    })?)
+}
+
+async fn list_long(zk: &zk::Client, path: &str, args: &LsArgs) -> anyhow::Result<Exit> {
+    let names = names(zk, path).await?;
+    let mut children = Vec::new();
+    let stat = |name: &String| zk.exists(&node_path::child(path, name));
+    for (name, stat) in ask_all(names, stat).await {
+        // Children that were deleted meanwhile are left out.
+        if let Some(stat) = stat.map_err(Verb::Read.on(&node_path::child(path, &name)))? {
+            children.push((name, stat));
+        }
+    }
+    Ok(output::answer(|out| {
+        if args.tree.json {
+            let object = |(name, stat): &_| node_stat::object(json!({"name": name}), stat);
+            let children: Vec<Value> = children.iter().map(object).collect();
+            writeln!(out, "{}", json!({"path": path, "children": children}))?;
+        } else {
+            write_long(out, &children)?;
+        }
+        Ok(Exit::Done)
+    })?)
+}
+
 /// Lists the paths of all nodes below, in order.
-async fn list_all(zk: &zk::Client, args: &LsArgs, output: Output) -> anyhow::Result<Exit> {
+async fn list_all(
+    zk: &zk::Client,
+    path: &str,
+    args: &LsArgs,
+    output: Output,
+) -> anyhow::Result<Exit> {
     let progress = Progress::counter("reading", output);
-    let visited = walk(zk, &args.path, None, &progress).await?;
+    let visited = walk(zk, path, None, &progress).await?;
     drop(progress);
     // The first is the top.
     let mut paths: Vec<_> = visited.into_iter().skip(1).map(|node| node.path).collect();
@@ -69,7 +89,7 @@ async fn list_all(zk: &zk::Client, args: &LsArgs, output: Output) -> anyhow::Res
     paths.sort_unstable_by(|a, b| a.split('/').cmp(b.split('/')));
     Ok(output::answer(|out| {
         if args.tree.json {
-            writeln!(out, "{}", json!({"path": args.path, "paths": paths}))?;
+            writeln!(out, "{}", json!({"path": path, "paths": paths}))?;
         } else {
             for path in &paths {
                 writeln!(out, "{path}")?;

@@ -83,6 +83,12 @@ fn items_are_put_from_arguments_lines_and_zero_bytes(address: &str) {
     for item in ["a", "b", "c", "d d", "e", "f\nf", "g", "h\nh\n"] {
         assert_eq!(servers.done(&["queue", "take", "--try", "q"]), item);
     }
+    for (priority, item) in [("7", "low"), ("-5", "high"), ("0", "middle")] {
+        servers.done(&["queue", "put", "--priority", priority, "ranked", item]);
+    }
+    for item in ["high", "middle", "low"] {
+        assert_eq!(servers.done(&["queue", "take", "--try", "ranked"]), item);
+    }
     let output = servers.run(&["queue", "put", "q", "a", "b", "--json"]);
     let lines = text(&output.stdout);
     let path =

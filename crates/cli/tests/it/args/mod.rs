@@ -13,3 +13,4 @@ mod one_word;
 mod refused;
 mod tables;
 mod tour;
+mod transcripts;

@@ -311,7 +311,7 @@ fn servers_behind_tls_and_on_sockets_are_checked_as_others_are() {
             let unseen = format!("{address} does not tell its counters: ");
             assert_eq!(said.contains(&unseen), !is_told, "{said}");
             for finding in [
-                format!("requests of {address} were slow\n"),
+                format!("requests of {address} were slow since it started\n"),
                 "  operation=".to_owned(),
                 format!("fine     clients  most requests of {address} come from "),
             ] {

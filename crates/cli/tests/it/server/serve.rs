@@ -227,3 +227,42 @@ fn unknown_word_is_wrong_usage() {
         2,
     );
 }
+
+#[test]
+fn slow_requests_are_logged_unless_they_are_switched_off() {
+    for (threshold, is_logged) in [
+        ("0.001ms", true),
+        ("off", false),
+        ("0", false),
+        ("1h", false),
+    ] {
+        let mut command = bellwether();
+        command.args(["serve", "-l", "127.0.0.1:0", "--slow-request", threshold]);
+        let (mut server, addresses) = serve(&mut command);
+        let mut create = bellwether();
+        let created = create.args(["create", "-c", &addresses[0], "/jobs", "secret"]);
+        assert_code(&created.output().unwrap(), 0);
+        server.signal(Signal::TERM);
+        let logged = server.errors();
+        let line = logged
+            .iter()
+            .find(|line| line.contains("slow request") && line.contains("operation=\"create2\""));
+        assert_eq!(line.is_some(), is_logged, "{threshold}: {logged:?}");
+        if let Some(line) = line {
+            for part in [
+                "WARN",
+                "path=\"/jobs\"",
+                "session=0x",
+                "address=127.0.0.1:",
+                "fsync_ms=",
+            ] {
+                assert!(line.contains(part), "{part}: {line}");
+            }
+            assert!(!line.contains("secret"), "{line}");
+        }
+        assert_eq!(server.code(), Some(0));
+    }
+    let mut command = bellwether();
+    let output = command.args(["serve", "--slow-request", "soon"]).output();
+    assert_code(&output.unwrap(), 2);
+}

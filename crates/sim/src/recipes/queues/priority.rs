@@ -28,12 +28,12 @@ impl QueueKind for Ranked {
         queue: &PriorityQueue<String>,
         items: &[(u64, String)],
     ) -> Result<Vec<ItemId>, Error> {
-        let priority = |rank: u64| u32::try_from(rank).unwrap_or(u32::MAX);
+        let priority = |rank: u64| i32::try_from(rank).unwrap_or(i32::MAX);
         match items {
             [(rank, item)] => Ok(vec![queue.put(priority(*rank), item).await?]),
             _ => {
                 let items = items.iter();
-                let items: Vec<(u32, String)> = items
+                let items: Vec<(i32, String)> = items
                     .map(|(rank, item)| (priority(*rank), item.clone()))
                     .collect();
                 queue.put_all(&items).await

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use bellwether::state::{Entry, Seen};
-use bellwether::{Client, Config, ConfigFolder};
+use bellwether::state::{Entry, Roster, Seen};
+use bellwether::{Client, Config, ConfigFolder, Group};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
@@ -23,6 +23,9 @@ use crate::output::{self, Output, print_now};
 use crate::tree::payload;
 use crate::value::data_json::DataJson;
 use crate::value::node_path;
+
+/// The node of a [`ConfigFolder`] that is no value.
+const READY: &str = "ready";
 
 /// The longest file of values that is read. An update is one request, so servers accept at most about 1 MiB.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -109,6 +112,9 @@ fn another(place: &PlaceArgs) -> Refusal {
 fn watch(args: &ConfigWatchArgs, output: Output) -> anyhow::Result<Exit> {
     let place = &args.place;
     in_session(&place.tree.connect, output, async |client| {
+        if args.folder || is_folder(client, place).await? {
+            return watch_folder(client, args, output).await;
+        }
         let mut seen = value(client, place).watch();
         let mut left = args.count.unwrap_or(u64::MAX);
         while left > 0
@@ -147,6 +153,51 @@ fn watch(args: &ConfigWatchArgs, output: Output) -> anyhow::Result<Exit> {
     })
 }
 
+/// Whether there are values below a path.
+async fn is_folder(client: &Client, place: &PlaceArgs) -> anyhow::Result<bool> {
+    let entries = ConfigFolder::new(client, &place.path).get().await?;
+    Ok(!entries.is_empty())
+}
+
+async fn watch_folder(
+    client: &Client,
+    args: &ConfigWatchArgs,
+    output: Output,
+) -> anyhow::Result<Exit> {
+    let place = &args.place;
+    // Not that of the folder, which is about changes of all values together.
+    let mut seen = Group::new(client, &place.path).watch();
+    let (mut known, mut left) = (Roster::new(), args.count.unwrap_or(u64::MAX));
+    while left > 0
+        && let Some(change) = seen.next().await
+    {
+        let mut values = match change? {
+            Seen::Value(values) => values,
+            Seen::Absent => Roster::new(),
+            Seen::Renewed => {
+                output.notice("the session ended; continuing in a new one");
+                continue;
+            }
+            _ => continue,
+        };
+        // As `config ls`: the node that says that the folder is complete is no value.
+        values.remove(READY);
+        let events = ["deleted", "set", "changed"];
+        let lines = presence::changes(&known, &values, events, place.tree.json);
+        for line in lines.lines() {
+            if left == 0 {
+                break;
+            }
+            if let ControlFlow::Break(()) = print_now(format!("{line}\n"))? {
+                return Ok(Exit::Done);
+            }
+            left -= 1;
+        }
+        known = values;
+    }
+    Ok(Exit::Done)
+}
+
 /// A value in a file: text, or base64 if it is not UTF-8.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(untagged)]
@@ -162,7 +213,7 @@ fn import(args: &ConfigImportArgs, output: Output) -> anyhow::Result<Exit> {
     let wrong = |error: &dyn std::fmt::Display| {
         Refusal::usage(format!(
             "{} is not a file of values: {error}",
-            file.display()
+            payload::name(file)
         ))
     };
     let values: BTreeMap<String, FileValue> =
@@ -202,7 +253,7 @@ fn import(args: &ConfigImportArgs, output: Output) -> anyhow::Result<Exit> {
 fn ls(place: &PlaceArgs, output: Output) -> anyhow::Result<Exit> {
     in_session(&place.tree.connect, output, async |client| {
         let entries = ConfigFolder::new(client, &place.path).get().await?;
-        presence::list(&entries, "values", place)
+        presence::list(&entries, "values", &place.path, place.tree.json)
     })
 }
 

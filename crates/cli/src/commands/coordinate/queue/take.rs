@@ -21,9 +21,11 @@ use crate::hold::notice_printer::NoticePrinter;
 use crate::hold::release_requests;
 use crate::hold::waiting;
 use crate::output::input;
-use crate::output::rendering::data_json;
+use crate::output::people::{age, who_text, with_others};
+use crate::output::rendering::{counted, data_json};
 use crate::output::{self, Output};
 use crate::tree::payload;
+use crate::value::duration;
 
 pub(super) fn run(args: QueueTakeArgs, output: Output) -> anyhow::Result<Exit> {
     let patience = Patience::new(&args.wait);
@@ -87,6 +89,48 @@ pub(super) async fn next<O: Order>(
     }
 }
 
+/// Says that there was no item within the wait limit, and why.
+async fn tell_none<O: Order>(
+    queue: &OrderedQueue<O>,
+    path: &str,
+    patience: Patience,
+    output: Output,
+) {
+    if output.is_quiet() {
+        return;
+    }
+    let why = why_none(queue).await;
+    match patience.limit().filter(|_| !patience.is_at_once()) {
+        Some(limit) => output.notice(format_args!(
+            "timed out after {limit:?} waiting for an item in {path}{why}"
+        )),
+        None => output.notice(format_args!("no item to take in {path}{why}")),
+    }
+}
+
+/// Why there is no item to take, for a notice: an error, or a server that does not answer, does not matter.
+async fn why_none<O: Order>(queue: &OrderedQueue<O>) -> String {
+    let Ok(Ok(items)) = timeout(waiting::WHO_LIMIT, queue.list()).await else {
+        return String::new();
+    };
+    let mut claims = items.iter().filter_map(|item| item.claim.as_ref());
+    let waiting = items.len() - claims.clone().count();
+    let Some(first) = claims.next() else {
+        return match waiting {
+            0 => ": it is empty".to_owned(),
+            waiting => format!(": {} not due yet", counted(waiting, "item")),
+        };
+    };
+    let who = first.who.as_ref();
+    let who = who.map_or_else(|| "an unknown client".into(), who_text);
+    let since = duration::text(age(first.since));
+    let claimed = with_others(format!("claimed by {who}, {since}"), claims.count());
+    match waiting {
+        0 => format!(": {claimed}"),
+        waiting => format!(": {claimed}; {} not due yet", counted(waiting, "item")),
+    }
+}
+
 async fn for_command<O: Order>(
     queue: &OrderedQueue<O>,
     args: &QueueTakeArgs,
@@ -101,6 +145,7 @@ async fn for_command<O: Order>(
         Err(exit) => return Ok(exit),
     };
     let Some(claim) = claim else {
+        tell_none(queue, &args.path, patience, job_runner.output).await;
         return patience.exit(job_runner.client()).await;
     };
     attempt(claim, &args.path, &args.command, job_runner).await
@@ -146,6 +191,7 @@ async fn for_script<O: Order>(
     output: Output,
 ) -> anyhow::Result<Option<Exit>> {
     let Some(claim) = next(queue, &args.path, patience, output).await? else {
+        tell_none(queue, &args.path, patience, output).await;
         return Ok(None);
     };
     let path = &args.path;

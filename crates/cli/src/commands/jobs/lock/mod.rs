@@ -6,11 +6,9 @@ mod hold;
 mod lately;
 
 use std::future::pending;
-use std::time::Duration;
 
 use bellwether::Hold;
 use bellwether::hold::{Crash, Previous};
-use bellwether::inspect::Contention;
 use bellwether::{Client, Error, ErrorKind};
 use serde_json::json;
 use tokio::time::timeout;
@@ -27,15 +25,11 @@ use crate::hold::nested;
 use crate::hold::previous;
 use crate::hold::waiting::{self, Having};
 use crate::output::crash_text;
-use crate::output::people::holders_text;
 use crate::output::refusal::Refusal;
 use crate::output::{self, Output};
 
 pub(crate) use self::explain::explain;
 pub(crate) use self::hold::hold;
-
-/// How long a notice may be delayed to find out who holds the lock.
-const HOLDERS_LIMIT: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: LockArgs, output: Output) -> anyhow::Result<Exit> {
     check(&args)?;
@@ -286,7 +280,7 @@ pub(crate) async fn acquire(
     if patience.is_at_once() {
         let guard = lock.try_acquire().await?;
         if guard.is_none() && !output.is_quiet() {
-            let by = holders(client, path).await;
+            let by = waiting::holders(client, path).await;
             let by = by.map_or_else(String::new, |who| format!(" by {who}"));
             output.notice(format_args!("{path} is held{by}"));
         }
@@ -303,7 +297,7 @@ pub(crate) async fn acquire(
         Ok(guard) => Ok(Some(guard?)),
         Err(_) => {
             if !output.is_quiet() {
-                let by = holders(client, path).await;
+                let by = waiting::holders(client, path).await;
                 let by = by.map_or_else(String::new, |who| format!(", held by {who}"));
                 output.notice(format_args!(
                     "timed out after {limit:?} waiting for {path}{by}"
@@ -312,11 +306,4 @@ pub(crate) async fn acquire(
             Ok(None)
         }
     }
-}
-
-/// Who holds a lock, for a notice: an error, or a server that does not answer, does not matter.
-async fn holders(client: &Client, path: &str) -> Option<String> {
-    let line = timeout(HOLDERS_LIMIT, Contention::new(client, path).line()).await;
-    let line = line.ok()?.ok()?;
-    holders_text(line.iter().filter(|one| one.holds))
 }

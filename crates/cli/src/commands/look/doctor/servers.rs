@@ -320,7 +320,10 @@ impl Server {
     fn slow_requests(&self) -> Option<Finding> {
         let count = self.numbers.get("zk_slow_requests").copied();
         let count = count.filter(|count| *count > 0.0)?;
-        let mut what = format!("{count} requests of {} were slow", self.address);
+        let mut what = format!(
+            "{count} requests of {} were slow since it started",
+            self.address
+        );
         for line in self.slow.lines().take(SHOWN_MAX) {
             let (time, rest) = line.split_once(' ')?;
             let time = time.strip_prefix("time_ms=")?.parse().ok()?;

@@ -1,14 +1,16 @@
 //! `bellwether man`: pages of the manual.
 
+mod page;
+
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::{Command as Process, Stdio};
 
 use anyhow::Context;
-use clap::{Command, CommandFactory};
+use clap::Command;
 
-use crate::args::{Args, ManArgs};
+use crate::args::{ManArgs, help};
 use crate::exit::Exit;
 use crate::output;
 use crate::output::refusal::Refusal;
@@ -19,27 +21,34 @@ pub(crate) fn run(args: ManArgs) -> anyhow::Result<Exit> {
     {
         return write_all(Path::new(folder));
     }
-    let mut page = Vec::new();
-    clap_mangen::Man::new(command(&args.what)?).render(&mut page)?;
-    if io::stdout().is_terminal() && is_shown_by_man(&page) {
+    let page = page::render(&command(&args.what)?);
+    if io::stdout().is_terminal() && is_shown_by_man(page.as_bytes()) {
         return Ok(Exit::Done);
     }
     Ok(output::answer(|out| {
-        out.write_all(&page)?;
+        out.write_all(page.as_bytes())?;
         Ok(Exit::Done)
     })?)
 }
 
 fn write_all(folder: &Path) -> anyhow::Result<Exit> {
-    let written = std::fs::create_dir_all(folder)
-        .and_then(|()| clap_mangen::generate_to(Args::command(), folder));
+    let mut program = help::explained();
+    program.build();
+    let written =
+        std::fs::create_dir_all(folder).and_then(|()| write_with_all_below(&program, folder));
     written.with_context(|| format!("cannot write to {}", folder.display()))?;
     Ok(Exit::Done)
 }
 
+fn write_with_all_below(command: &Command, folder: &Path) -> io::Result<()> {
+    let file = format!("{}.1", page::file_name(command));
+    std::fs::write(folder.join(file), page::render(command))?;
+    page::below(command).try_for_each(|below| write_with_all_below(below, folder))
+}
+
 /// The command with this name.
 fn command(words: &[OsString]) -> Result<Command, Refusal> {
-    let mut command = Args::command();
+    let mut command = help::explained();
     // Gives each command its full name and the global options.
     command.build();
     for word in words {
