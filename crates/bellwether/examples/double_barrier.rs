@@ -10,8 +10,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use bellwether::error::BarrierError;
-use bellwether::{DoubleBarrier, connect};
+use bellwether::{DoubleBarrier, Error, ErrorKind, connect};
 use tokio::task::JoinSet;
 
 const WORKERS: usize = 3;
@@ -40,7 +39,10 @@ async fn work(worker: usize, address: &str) -> Result<()> {
     for _ in 0..STEPS {
         let inside = loop {
             match step.enter_timeout(Duration::from_secs(1)).await {
-                Err(BarrierError::TimedOut { .. }) => {
+                Err(Error {
+                    kind: ErrorKind::TimedOut { .. },
+                    ..
+                }) => {
                     let missing = step.members().await?.missing();
                     println!("worker {worker} waits for {missing} more");
                 }

@@ -7,16 +7,16 @@ use bellwether_client as zk;
 use futures_util::stream::unfold;
 use tracing::{info, warn};
 
-use crate::error::{AcquireError, CandidacyError, ClearError, WriteError};
+use crate::error::{Error, ErrorKind, Failure};
+use crate::events::Events;
 use crate::hold::ephemeral_node::KnownData;
 use crate::hold::fence::FencingToken;
 use crate::hold::{Hold, acquire_in_session, guard_of_a_hold};
 use crate::line::contender::{Contender, Mode};
 use crate::line::name::{Kind, Layout, Name};
-use crate::line::{Failure, WaitQueue, Waiting, exclusive_options, line_options};
+use crate::line::{WaitQueue, Waiting, exclusive_options, line_options};
 use crate::node::NodePath;
 use crate::node::data::{NodeData, Who};
-use crate::request::Events;
 use crate::session::client::{Client, SessionId};
 use crate::session::retry::{NodeEvent, Retry, read_synced};
 use crate::session::telemetry::call;
@@ -50,7 +50,7 @@ use crate::session::{Session, lock};
 /// # Session loss
 ///
 /// A short outage changes nothing but [`state`](Hold::state). When the session ends, [`campaign`](Self::campaign) returns
-/// [`AcquireError::SessionEnded`] and [`lost`](Hold::lost) resolves. [`candidacy`](Self::candidacy) continues in a new session by itself, at the
+/// [`ErrorKind::SessionEnded`] and [`lost`](Hold::lost) resolves. [`candidacy`](Self::candidacy) continues in a new session by itself, at the
 /// end of the line, and so does [`observe`](Self::observe).
 ///
 /// # Example
@@ -102,20 +102,10 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
-    pub async fn campaign(&self) -> Result<Leadership, AcquireError> {
-        call!("election.campaign", self.path())
-            .hold(self.campaign_untraced())
-            .await
-    }
-
-    async fn campaign_untraced(&self) -> Result<Leadership, AcquireError> {
-        let this = self.clone();
-        let elected = async move {
-            let session = this.wait_queue.session().await?;
-            this.campaign_in(&session).await
-        };
-        acquire_in_session(self.client().runtime(), elected).await
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
+    /// `SessionEnded`, `Disconnected`, `Full`, `Removed`, `Refused`.
+    pub async fn campaign(&self) -> Result<Leadership, Error> {
+        self.campaign_within(None).await
     }
 
     /// Leads if there is no other candidate; `None` otherwise.
@@ -129,13 +119,7 @@ impl Election {
     /// # Errors
     ///
     /// As [`campaign`](Self::campaign).
-    pub async fn try_campaign(&self) -> Result<Option<Leadership>, AcquireError> {
-        call!("election.try_campaign", self.path())
-            .try_hold(self.try_campaign_untraced())
-            .await
-    }
-
-    async fn try_campaign_untraced(&self) -> Result<Option<Leadership>, AcquireError> {
+    pub async fn try_campaign(&self) -> Result<Option<Leadership>, Error> {
         let this = self.clone();
         let tried = async move {
             let session = this.wait_queue.session().await?;
@@ -148,7 +132,9 @@ impl Election {
                 false => this.lead(contender).await.map(Some),
             }
         };
-        acquire_in_session(self.client().runtime(), tried).await
+        call!("election.try_campaign", self.path())
+            .try_hold(acquire_in_session(self.client().runtime(), tried))
+            .await
     }
 
     /// Becomes a candidate, and returns without waiting until it leads: see [`Lock::join`](crate::Lock::join).
@@ -160,7 +146,7 @@ impl Election {
     /// # Errors
     ///
     /// As [`campaign`](Self::campaign).
-    pub async fn join(&self) -> Result<Waiting<Leadership>, AcquireError> {
+    pub async fn join(&self) -> Result<Waiting<Leadership>, Error> {
         call!("election.join", self.path())
             .run(async {
                 let session = self.wait_queue.session().await?;
@@ -175,12 +161,12 @@ impl Election {
             .await
     }
 
-    pub(crate) async fn campaign_in(&self, session: &Session) -> Result<Leadership, AcquireError> {
+    pub(crate) async fn campaign_in(&self, session: &Session) -> Result<Leadership, Failure> {
         let contender = self.enter(session).await?;
         self.lead(contender).await
     }
 
-    async fn enter(&self, session: &Session) -> Result<Contender, AcquireError> {
+    async fn enter(&self, session: &Session) -> Result<Contender, Failure> {
         let mut who = self.wait_queue.who(session);
         who.value.clone_from(&self.value);
         self.wait_queue
@@ -188,7 +174,7 @@ impl Election {
             .await
     }
 
-    async fn lead(&self, contender: Contender) -> Result<Leadership, AcquireError> {
+    async fn lead(&self, contender: Contender) -> Result<Leadership, Failure> {
         let known = KnownData::created_by(contender.who());
         let hold = self.wait_queue.turn(contender).await?;
         Ok(Leadership {
@@ -205,10 +191,20 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// [`AcquireError::TimedOut`] when the limit has passed; else as [`campaign`](Self::campaign).
-    pub async fn campaign_timeout(&self, limit: Duration) -> Result<Leadership, AcquireError> {
+    /// [`ErrorKind::TimedOut`] when the limit has passed; else as [`campaign`](Self::campaign).
+    pub async fn campaign_timeout(&self, limit: Duration) -> Result<Leadership, Error> {
+        self.campaign_within(Some(limit)).await
+    }
+
+    async fn campaign_within(&self, limit: Option<Duration>) -> Result<Leadership, Error> {
+        let this = self.clone();
+        let elected = async move {
+            let session = this.wait_queue.session().await?;
+            this.campaign_in(&session).await
+        };
         call!("election.campaign", self.path())
-            .hold(self.wait_queue.within(limit, self.campaign_untraced()))
+            .waits(self.client(), limit)
+            .hold(acquire_in_session(self.client().runtime(), elected))
             .await
     }
 
@@ -232,8 +228,8 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// See [`ClearError`].
-    pub async fn clear_crash_mark(&self) -> Result<bool, ClearError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`, `Held`.
+    pub async fn clear_crash_mark(&self) -> Result<bool, Error> {
         call!("election.clear_crash_mark", self.path())
             .ask(self.wait_queue.clear_mark())
             .await
@@ -247,8 +243,8 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// See [`AcquireError`].
-    pub async fn leader(&self) -> Result<Option<Candidate>, AcquireError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    pub async fn leader(&self) -> Result<Option<Candidate>, Error> {
         call!("election.leader", self.path())
             .find(async { self.read(1).await.map(|leader| leader.into_iter().next()) })
             .await
@@ -262,23 +258,22 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// See [`AcquireError`].
-    pub async fn candidates(&self) -> Result<Vec<Candidate>, AcquireError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    pub async fn candidates(&self) -> Result<Vec<Candidate>, Error> {
         call!("election.candidates", self.path())
             .run(self.read(usize::MAX))
             .await
     }
 
-    async fn read(&self, count: usize) -> Result<Vec<Candidate>, AcquireError> {
+    async fn read(&self, count: usize) -> Result<Vec<Candidate>, Failure> {
         let dir = self.dir()?;
         let session = self.wait_queue.session().await?;
         let mut retry = Retry::limited();
         loop {
-            let again = match self.try_read(&session, &dir, count).await {
+            match self.try_read(&session, &dir, count).await {
                 Ok(candidates) => return Ok(candidates),
-                Err(error) => retry.again_after(Err(error)),
-            };
-            again.map_err(|error| self.error(error.into()))?;
+                Err(error) => retry.again_after(Err(error))?,
+            }
         }
     }
 
@@ -311,12 +306,8 @@ impl Election {
         &self.wait_queue.options.client
     }
 
-    pub(crate) fn dir(&self) -> Result<NodePath, AcquireError> {
+    pub(crate) fn dir(&self) -> Result<NodePath, Failure> {
         self.wait_queue.dir()
-    }
-
-    pub(crate) fn error(&self, failure: Failure) -> AcquireError {
-        self.wait_queue.error(failure)
     }
 }
 
@@ -384,14 +375,14 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// [`WriteError::NotHeld`] if the leadership has ended: nothing was set; [`WriteError::TooLarge`] beyond 64 KiB; else see
-    /// [`WriteError`].
-    pub async fn set_value(&self, value: impl Into<String>) -> Result<(), WriteError> {
+    /// [`ErrorKind::NotHeld`] if the leadership has ended: nothing was set; [`ErrorKind::TooLarge`] beyond 64 KiB; else
+    /// [`ErrorKind`](crate::ErrorKind): `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    pub async fn set_value(&self, value: impl Into<String>) -> Result<(), Error> {
         call!("election.set_value", self.hold.path())
             .of(&self.hold)
             .run(async {
                 let value = value.into();
-                WriteError::check_size(value.len())?;
+                Failure::check_size(value.len())?;
                 let value = Some(value);
                 let known = self.known().clone();
                 // Keeps what other clients have written there, such as a request to release.
@@ -430,7 +421,7 @@ pub enum CandidacyState {
     /// Leader, until the leadership is resigned or lost. It becomes a candidate again when the next item is polled.
     Elected(Leadership),
     /// Not a candidate at the moment, for this reason. It tries again, unless the client is closed. Report it to the service's monitoring.
-    Interrupted(CandidacyError),
+    Interrupted(Error),
 }
 
 /// A stream of what happens to a permanent candidate: it runs, is elected, and runs again. When its session ends, it continues in a new
@@ -472,7 +463,8 @@ impl Candidacy {
         let next = async |runner: Option<Runner>| {
             let mut runner = runner?;
             let state = runner.next().await;
-            let is_over = matches!(&state, CandidacyState::Interrupted(error) if error.is_final());
+            let is_over =
+                matches!(&state, CandidacyState::Interrupted(error) if error.kind.is_final());
             Some((state, (!is_over).then_some(runner)))
         };
         Self::from_stream(unfold(Some(runner), next))
@@ -496,15 +488,20 @@ impl Runner {
         // A candidate whose node another client deleted may run again at once. Other failures may persist, so it rests first.
         self.rests = !matches!(
             ran,
-            Ok(_) | Err(CandidacyError::NoPart(AcquireError::Removed { .. }))
+            Ok(_)
+                | Err(Failure {
+                    kind: ErrorKind::Removed,
+                    ..
+                })
         );
-        ran.unwrap_or_else(|error| {
+        ran.unwrap_or_else(|failure| {
+            let error = failure.of("election.candidacy", self.election.path());
             warn!(path = self.election.path(), %error, "candidate does not run");
             CandidacyState::Interrupted(error)
         })
     }
 
-    async fn run(&mut self) -> Result<CandidacyState, CandidacyError> {
+    async fn run(&mut self) -> Result<CandidacyState, Failure> {
         loop {
             let session = self.election.client().session().await?;
             let id = SessionId::from(session.session_id());
@@ -514,11 +511,15 @@ impl Runner {
             }
             let election = self.election.clone();
             let elected = async move { election.campaign_in(&session).await };
-            match acquire_in_session(self.election.client().runtime(), elected).await {
+            let elected = acquire_in_session(self.election.client().runtime(), elected);
+            match self.election.client().unless_closed(elected).await {
                 Ok(leadership) => return Ok(CandidacyState::Elected(leadership)),
                 // The next item reports the new session.
-                Err(AcquireError::SessionEnded { .. }) => {}
-                Err(error) => return Err(error.into()),
+                Err(Failure {
+                    kind: ErrorKind::SessionEnded,
+                    ..
+                }) => {}
+                Err(failure) => return Err(failure),
             }
         }
     }
@@ -528,7 +529,7 @@ impl Runner {
 /// two looks is skipped. Within one session, the stream never goes back to an earlier leader.
 ///
 /// An error does not end it: the next item is waited for in the next session, if need be. It ends when the client is closed.
-pub type Observe = Events<Result<Option<Candidate>, CandidacyError>>;
+pub type Observe = Events<Result<Option<Candidate>, Error>>;
 
 impl Observe {
     pub(crate) fn new(election: Election) -> Self {
@@ -543,9 +544,11 @@ impl Observe {
             if observer.rests {
                 observer.election.client().runtime().sleep(REST).await;
             }
+            let path = observer.election.path().to_owned();
             let leader = observer.next().await;
+            let leader = leader.map_err(|failure| failure.of("election.observe", &path));
             observer.rests = leader.is_err();
-            let is_over = leader.as_ref().is_err_and(CandidacyError::is_final);
+            let is_over = leader.as_ref().is_err_and(|error| error.kind.is_final());
             Some((leader, (!is_over).then_some(observer)))
         };
         Self::from_stream(unfold(Some(observer), next))
@@ -563,7 +566,7 @@ struct Observer {
 }
 
 impl Observer {
-    async fn next(&mut self) -> Result<Option<Candidate>, CandidacyError> {
+    async fn next(&mut self) -> Result<Option<Candidate>, Failure> {
         loop {
             if let Some(event) = &mut self.event {
                 event.await;
@@ -583,7 +586,7 @@ impl Observer {
                 // waits in the client: this does not spin.
                 Err(zk::Error::NO_NODE) => {}
                 Err(error) if !error.is_refusal() => {}
-                Err(error) => return Err(self.election.error(Failure::from(error)).into()),
+                Err(error) => return Err(error.into()),
             }
         }
     }

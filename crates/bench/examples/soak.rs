@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use bellwether::queue::TakeError;
-use bellwether::{Barrier, Client, Counter, Group, Lock, Queue, Semaphore, connect};
+use bellwether::{
+    Barrier, Client, Counter, Error, ErrorKind, Group, Lock, Queue, Semaphore, connect,
+};
 use bellwether_bench::measure::machine::machine;
 use bellwether_bench::server_process::{Kind, ServerProcess, resident_kib};
 use bellwether_testkit::raw::four_letter_word;
@@ -193,7 +194,11 @@ async fn step(client: &Client, random: &mut StdRng) -> Result<()> {
             let queue = Queue::<String>::new(client, "/soak/queue").attempts_max(u32::MAX);
             match queue.take_timeout(WAIT).await {
                 Ok(claim) if is_released => claim.ack().await?,
-                Ok(_) | Err(TakeError::TimedOut { .. }) => {}
+                Ok(_)
+                | Err(Error {
+                    kind: ErrorKind::TimedOut { .. },
+                    ..
+                }) => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -2,11 +2,7 @@
 
 use std::error::Error;
 
-use bellwether::error::{
-    AcquireError, BarrierError, LimitError, ReleaseError, StateError, WriteError,
-};
-use bellwether::queue::{PutError, SettleError, TakeError};
-use bellwether::two_phase::{ParticipateError, TransactionError};
+use bellwether::ErrorKind;
 use bellwether::zk;
 
 /// An error of a recipe.
@@ -41,147 +37,34 @@ impl Failure for zk::ConnectError {
     }
 }
 
-impl Failure for AcquireError {
+impl Failure for bellwether::Error {
     fn comes_of_faults(&self) -> bool {
-        match self {
-            Self::NoSession { source, .. } => source.comes_of_faults(),
-            Self::Disconnected { source, .. } | Self::Refused { source, .. } => {
-                source.comes_of_faults()
-            }
-            Self::TimedOut { .. } | Self::Lost { .. } | Self::SessionEnded { .. } => true,
-            _ => false,
-        }
-    }
-
-    fn comes_of_operators(&self) -> bool {
-        matches!(self, Self::Removed { .. })
-    }
-}
-
-impl Failure for ReleaseError {
-    fn comes_of_faults(&self) -> bool {
-        match self {
-            // `NotHeld` means that another client has deleted the node: no fault does that.
-            Self::SessionEnded { .. } => true,
-            Self::Refused { source, .. } => source.comes_of_faults(),
-            _ => false,
-        }
-    }
-
-    fn comes_of_operators(&self) -> bool {
-        matches!(self, Self::NotHeld { .. })
-    }
-}
-
-impl Failure for LimitError {
-    fn comes_of_faults(&self) -> bool {
-        match self {
-            Self::NoSession { source, .. } => source.comes_of_faults(),
-            Self::Failed { source, .. } => source.comes_of_faults(),
-            _ => false,
-        }
-    }
-}
-
-impl Failure for WriteError {
-    fn comes_of_faults(&self) -> bool {
-        match self {
-            Self::SessionEnded => true,
-            Self::OutcomeUnknown { source } | Self::Refused { source, .. } => {
-                source.comes_of_faults()
+        match &self.kind {
+            ErrorKind::NoSession(source) => source.comes_of_faults(),
+            ErrorKind::Disconnected(source)
+            | ErrorKind::OutcomeUnknown(source)
+            | ErrorKind::Refused { source, .. } => source.comes_of_faults(),
+            ErrorKind::TimedOut { .. }
+            | ErrorKind::Lost
+            | ErrorKind::SessionEnded
+            | ErrorKind::LostWithSession => true,
+            // Another consumer may take an item whose claim has ended. No fault deletes the node of a lock.
+            ErrorKind::NotHeld => {
+                self.call().starts_with("queue.") || self.call().starts_with("tasks.")
             }
             _ => false,
         }
     }
 
     fn comes_of_operators(&self) -> bool {
-        match self {
-            // The crash mark is deleted too.
-            Self::Refused { source, .. } => *source == zk::Error::NO_NODE,
-            // And so are receipts.
-            Self::NotHeld | Self::OutcomeUnknown { .. } => true,
-            _ => false,
-        }
-    }
-}
-
-impl Failure for BarrierError {
-    fn comes_of_faults(&self) -> bool {
-        match self {
-            Self::NoSession { source, .. } => source.comes_of_faults(),
-            Self::Disconnected { source, .. }
-            | Self::OutcomeUnknown { source, .. }
-            | Self::Refused { source, .. } => source.comes_of_faults(),
-            Self::TimedOut { .. } | Self::SessionEnded { .. } => true,
-            _ => false,
-        }
-    }
-}
-
-impl Failure for StateError {
-    fn comes_of_faults(&self) -> bool {
-        match self {
-            Self::NoSession { source, .. } => source.comes_of_faults(),
-            Self::OutcomeUnknown { source, .. } | Self::Refused { source, .. } => {
-                source.comes_of_faults()
+        match &self.kind {
+            ErrorKind::Removed | ErrorKind::NotHeld => true,
+            // Receipts are deleted too.
+            ErrorKind::OutcomeUnknown(_) => self.call().starts_with("hold."),
+            // And so is the crash mark.
+            ErrorKind::Refused { source, .. } => {
+                self.call().starts_with("hold.") && *source == zk::Error::NO_NODE
             }
-            _ => false,
-        }
-    }
-}
-
-impl Failure for PutError {
-    fn comes_of_faults(&self) -> bool {
-        match self {
-            Self::NoSession { source, .. } => source.comes_of_faults(),
-            Self::Disconnected { source, .. }
-            | Self::OutcomeUnknown { source, .. }
-            | Self::Refused { source, .. } => source.comes_of_faults(),
-            Self::SessionEnded { .. } => true,
-            _ => false,
-        }
-    }
-}
-
-impl Failure for TakeError {
-    fn comes_of_faults(&self) -> bool {
-        match self {
-            Self::NoSession { source, .. } => source.comes_of_faults(),
-            Self::Disconnected { source, .. } | Self::Refused { source, .. } => {
-                source.comes_of_faults()
-            }
-            Self::TimedOut { .. } | Self::SessionEnded { .. } => true,
-            _ => false,
-        }
-    }
-}
-
-impl Failure for SettleError {
-    fn comes_of_faults(&self) -> bool {
-        match self {
-            Self::NotClaimed { .. } | Self::SessionEnded { .. } => true,
-            Self::OutcomeUnknown { source, .. } | Self::Refused { source, .. } => {
-                source.comes_of_faults()
-            }
-            _ => false,
-        }
-    }
-}
-
-impl Failure for TransactionError {
-    fn comes_of_faults(&self) -> bool {
-        match self {
-            Self::TimedOut { .. } => true,
-            Self::State(error) => error.comes_of_faults(),
-            _ => false,
-        }
-    }
-}
-
-impl Failure for ParticipateError {
-    fn comes_of_faults(&self) -> bool {
-        match self {
-            Self::Transaction(error) => error.comes_of_faults(),
             _ => false,
         }
     }

@@ -1,8 +1,8 @@
 //! The processes: a bank, and a coordinator that moves money.
 
 use anyhow::{Context, Result};
-use bellwether::two_phase::{Decision, Participant, Proposal, TransactionError, Vote};
-use bellwether::{Json, TwoPhase, connect};
+use bellwether::two_phase::{Decision, Participant, Proposal, Vote};
+use bellwether::{Error, ErrorKind, Json, TwoPhase, connect};
 use futures_util::StreamExt;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use serde::{Deserialize, Serialize};
@@ -150,9 +150,10 @@ pub(crate) async fn transfer(
     let amount = amount.parse().context("no amount")?;
     let payload = serde_json::to_vec(&Transfer { amount })?;
     let mut coordinator = match transfers.begin_as(id, BANKS, payload).await {
-        Err(TransactionError::AlreadyBegun { .. }) => {
-            transfers.transaction(id).coordinate().await?
-        }
+        Err(Error {
+            kind: ErrorKind::AlreadyBegun,
+            ..
+        }) => transfers.transaction(id).coordinate().await?,
         begun => begun?,
     };
     reach(Step::Begun, stop_at).await;

@@ -1,8 +1,7 @@
 //! A pool of workers: each job is done at least once, by one worker at a time.
 
 use anyhow::Result;
-use bellwether::queue::PutError;
-use bellwether::{Client, Json, Queue};
+use bellwether::{Client, Error, ErrorKind, Json, Queue};
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +23,10 @@ pub(crate) async fn put(client: &Client, job: &Job) -> Result<()> {
         match jobs.put(&Json(job.clone())).await {
             Ok(_) => return Ok(()),
             Err(error) if error.is_transient() => rest().await,
-            Err(PutError::OutcomeUnknown { .. }) => {}
+            Err(Error {
+                kind: ErrorKind::OutcomeUnknown(_),
+                ..
+            }) => {}
             Err(error) => return Err(error.into()),
         }
     }

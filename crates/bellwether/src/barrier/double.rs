@@ -18,9 +18,8 @@ use bytes::Bytes;
 use futures_util::future::{join3, try_join};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{BarrierError, ReleaseError};
+use crate::error::{Error, ErrorKind, Failure, OtherUse};
 use crate::hold::Hold;
-use crate::line::Failure;
 use crate::line::contender::{Contender, JoinRequest, LINE_MAX, Mode};
 use crate::line::name::{Kind, Layout, Name};
 use crate::node::data::Who;
@@ -64,7 +63,7 @@ const SIZE_MAX: usize = 2_000;
 ///
 /// # Session loss
 ///
-/// A short outage changes nothing. When the session ends, `enter` and `leave` return [`BarrierError::SessionEnded`], and
+/// A short outage changes nothing. When the session ends, `enter` and `leave` return [`ErrorKind::SessionEnded`], and
 /// [`lost`](Hold::lost) of a member inside resolves.
 ///
 /// # Example
@@ -120,14 +119,20 @@ impl DoubleBarrier {
     ///
     /// # Errors
     ///
-    /// See [`BarrierError`]; never [`BarrierError::TimedOut`].
-    pub async fn enter(&self) -> Result<BarrierGuard, BarrierError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `BadSize`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
+    /// `SessionEnded`, `Disconnected`, `Full`, `Removed`, `Refused`.
+    pub async fn enter(&self) -> Result<BarrierGuard, Error> {
+        self.enter_within(None).await
+    }
+
+    async fn enter_within(&self, limit: Option<Duration>) -> Result<BarrierGuard, Error> {
         call!("double_barrier.enter", self.path())
-            .hold(self.enter_untraced())
+            .waits(&self.options.client, limit)
+            .hold(self.open())
             .await
     }
 
-    async fn enter_untraced(&self) -> Result<BarrierGuard, BarrierError> {
+    async fn open(&self) -> Result<BarrierGuard, Failure> {
         let mut round = self.round(self.last_seen()).await?;
         // Members are counted: without this, the node of an earlier call that was dropped would be counted too.
         round.session.cleaner().swept().await;
@@ -146,15 +151,14 @@ impl DoubleBarrier {
                     }
                 }
             }
-            let entrance = round.enter(who.clone()).await;
-            match entrance.map_err(|failure| self.error(failure))? {
+            match round.enter(who.clone()).await? {
                 Entrance::Open(contender) => {
                     let hold = contender
                         .hold(&self.options.path, false, Duration::ZERO)
                         .await;
                     self.remember(round.generation);
                     return Ok(BarrierGuard {
-                        hold: hold.map_err(|failure| self.error(failure))?,
+                        hold: hold?,
                         barrier: self.clone(),
                         round,
                     });
@@ -172,14 +176,9 @@ impl DoubleBarrier {
     ///
     /// # Errors
     ///
-    /// [`BarrierError::TimedOut`] when the limit has passed; else as [`enter`](Self::enter).
-    pub async fn enter_timeout(&self, limit: Duration) -> Result<BarrierGuard, BarrierError> {
-        call!("double_barrier.enter", self.path())
-            .hold(async {
-                let (runtime, late) = (self.options.client.runtime(), || self.timed_out(limit));
-                runtime.within(limit, self.enter_untraced(), late).await
-            })
-            .await
+    /// [`ErrorKind::TimedOut`] when the limit has passed; else as [`enter`](Self::enter).
+    pub async fn enter_timeout(&self, limit: Duration) -> Result<BarrierGuard, Error> {
+        self.enter_within(Some(limit)).await
     }
 
     /// The members that are there now, in the current round: to find out which are missing.
@@ -190,18 +189,17 @@ impl DoubleBarrier {
     ///
     /// # Errors
     ///
-    /// See [`BarrierError`].
-    pub async fn members(&self) -> Result<Members, BarrierError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `BadSize`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    pub async fn members(&self) -> Result<Members, Error> {
         call!("double_barrier.members", self.path())
             .run(async {
                 let round = self.round(None).await?;
                 let mut retry = Retry::limited();
                 loop {
-                    let again = match self.read_members(round.clone()).await {
+                    match self.read_members(round.clone()).await {
                         Ok(members) => return Ok(members),
-                        Err(error) => retry.again_after(Err(error)),
-                    };
-                    again.map_err(|error| self.error(error.into()))?;
+                        Err(error) => retry.again_after(Err(error))?,
+                    }
                 }
             })
             .await
@@ -253,7 +251,7 @@ impl DoubleBarrier {
     }
 
     /// Reads the data of the barrier; creates its node if it is missing.
-    async fn read_state(&self, round: &Round) -> Result<(Bytes, zk::Stat), BarrierError> {
+    async fn read_state(&self, round: &Round) -> Result<(Bytes, zk::Stat), Failure> {
         let (session, barrier) = (&round.session, &round.barrier);
         let mut retry = Retry::limited();
         loop {
@@ -265,7 +263,7 @@ impl DoubleBarrier {
                 }
                 Err(error) => retry.again(error),
             };
-            again.map_err(|error| self.error(error.into()))?;
+            again?;
         }
     }
 
@@ -275,8 +273,7 @@ impl DoubleBarrier {
         round: &Round,
         data: &[u8],
         stat: &zk::Stat,
-    ) -> Result<Option<u64>, BarrierError> {
-        let path = self.options.path.clone();
+    ) -> Result<Option<u64>, Failure> {
         if data.is_empty() {
             let state = BarrierState::new(self.size, 0).to_data();
             let (zk, barrier) = (round.session.zk(), &round.barrier);
@@ -286,27 +283,28 @@ impl DoubleBarrier {
                 // Another member was quicker, or an earlier try of ours whose reply was lost; the next read shows it.
                 Err(zk::Error::BAD_VERSION | zk::Error::NO_NODE) => Ok(None),
                 Err(error) if error.is_transient() => Ok(None),
-                Err(error) => Err(self.error(error.into())),
+                Err(error) => Err(error.into()),
             };
         }
         match BarrierState::from_data(data) {
             Some(state) if state.size == self.size => Ok(Some(state.generation)),
-            Some(state) => Err(BarrierError::SizeDiffers {
-                path,
+            Some(state) => Err(ErrorKind::InUse(OtherUse::Members {
                 theirs: state.size,
                 ours: self.size,
-            }),
-            None => Err(BarrierError::NotABarrier { path }),
+            })
+            .into()),
+            None => Err(ErrorKind::InUse(OtherUse::NotABarrier).into()),
         }
     }
 
     /// A round, through the current session.
-    async fn round(&self, generation: Option<u64>) -> Result<Round, BarrierError> {
+    async fn round(&self, generation: Option<u64>) -> Result<Round, Failure> {
         if !(1..=SIZE_MAX).contains(&self.size) {
-            return Err(BarrierError::BadSize {
+            return Err(ErrorKind::BadSize {
                 size: self.size,
                 size_max: SIZE_MAX,
-            });
+            }
+            .into());
         }
         let (barrier, session) = (self.options.node()?, self.options.session().await?);
         let mut memory = self.memory();
@@ -338,17 +336,6 @@ impl DoubleBarrier {
 
     fn remember(&self, generation: u64) {
         self.memory().generation = Some(generation);
-    }
-
-    fn error(&self, failure: Failure) -> BarrierError {
-        BarrierError::new(failure, &self.options.path)
-    }
-
-    fn timed_out(&self, limit: Duration) -> BarrierError {
-        BarrierError::TimedOut {
-            path: self.options.path.clone(),
-            limit,
-        }
     }
 }
 
@@ -405,33 +392,27 @@ impl BarrierGuard {
     ///
     /// # Errors
     ///
-    /// [`BarrierError::Removed`] if another client had deleted the member's node before, and [`BarrierError::SessionEnded`]; this member
-    /// has left in any case.
-    pub async fn leave(self) -> Result<(), BarrierError> {
-        call!("double_barrier.leave", self.hold.path())
-            .of(&self.hold)
-            .run(self.leave_untraced())
-            .await
+    /// [`ErrorKind::Removed`] if another client had deleted the member's node before, and [`ErrorKind::SessionEnded`]; this member has
+    /// left in any case.
+    pub async fn leave(self) -> Result<(), Error> {
+        self.leave_within(None).await
     }
 
-    async fn leave_untraced(self) -> Result<(), BarrierError> {
+    async fn leave_within(self, limit: Option<Duration>) -> Result<(), Error> {
         let Self {
             hold,
             barrier,
             round,
         } = self;
-        match round.leave(hold).await {
-            Ok(()) => {
+        call!("double_barrier.leave", hold.path())
+            .of(&hold)
+            .within(barrier.options.client.runtime(), limit)
+            .run(async {
+                round.leave(hold).await?;
                 barrier.remember(round.generation + 1);
                 Ok(())
-            }
-            Err(LeaveFailure::Wait(failure)) => Err(barrier.error(failure)),
-            Err(LeaveFailure::Release(error)) => Err(match error {
-                ReleaseError::NotHeld { path } => BarrierError::Removed { path },
-                ReleaseError::SessionEnded { path } => BarrierError::SessionEnded { path },
-                ReleaseError::Refused { path, source } => BarrierError::Refused { path, source },
-            }),
-        }
+            })
+            .await
     }
 
     /// Does the same as [`leave`](Self::leave), but waits for the other members for at most `limit`.
@@ -442,19 +423,10 @@ impl BarrierGuard {
     ///
     /// # Errors
     ///
-    /// [`BarrierError::TimedOut`] when the limit has passed: this member has left, and others are still inside; else as
+    /// [`ErrorKind::TimedOut`] when the limit has passed: this member has left, and others are still inside; else as
     /// [`leave`](Self::leave).
-    pub async fn leave_timeout(self, limit: Duration) -> Result<(), BarrierError> {
-        call!("double_barrier.leave", self.hold.path())
-            .of(&self.hold)
-            .run(async move {
-                let barrier = self.barrier.clone();
-                let (runtime, late) = (barrier.options.client.runtime(), || {
-                    barrier.timed_out(limit)
-                });
-                runtime.within(limit, self.leave_untraced(), late).await
-            })
-            .await
+    pub async fn leave_timeout(self, limit: Duration) -> Result<(), Error> {
+        self.leave_within(Some(limit)).await
     }
 }
 
@@ -529,13 +501,6 @@ pub(crate) enum Entrance {
     Open(Contender),
     /// The data of the barrier is not that of a barrier of this size.
     Changed(Bytes, zk::Stat),
-}
-
-/// The reason why a round could not be left in order.
-#[derive(Debug)]
-pub(crate) enum LeaveFailure {
-    Release(ReleaseError),
-    Wait(Failure),
 }
 
 /// A look at a round by a member that wants to enter.
@@ -640,7 +605,7 @@ impl Round {
         let listed = self.session.zk().children_watched(dir.as_str()).await;
         let (children, watch) = match listed {
             Ok(listed) => listed,
-            Err(zk::Error::NO_NODE) => return Err(Failure::Removed),
+            Err(zk::Error::NO_NODE) => return Err(ErrorKind::Removed.into()),
             Err(error) if error.is_transient() => return Ok(()),
             Err(error) => return Err(error.into()),
         };
@@ -660,7 +625,7 @@ impl Round {
     /// Creates `ready` if all members are still there. `false` if a member has left, or the outcome is unknown: look again.
     async fn open(&self, contender: &Contender) -> Result<bool, Failure> {
         let Some(own) = contender.name() else {
-            return Err(Failure::Removed);
+            return Err(ErrorKind::Removed.into());
         };
         let dir = self.dir();
         let mut writer = self.session.zk().new_multi();
@@ -685,7 +650,7 @@ impl Round {
     /// Returns whether a member was counted when all were there; `None` if it cannot be known now.
     async fn is_among(&self, contender: &Contender) -> Result<Option<bool>, Failure> {
         let Some(own) = contender.name() else {
-            return Err(Failure::Removed);
+            return Err(ErrorKind::Removed.into());
         };
         let zk = self.session.zk();
         let ready = zk.get(&self.ready());
@@ -700,7 +665,7 @@ impl Round {
         };
         match mine.await {
             Ok(Some(_)) => Ok(Some(!is_after(own, &ready))),
-            Ok(None) => Err(Failure::Removed),
+            Ok(None) => Err(ErrorKind::Removed.into()),
             Err(error) if error.is_transient() => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -721,20 +686,23 @@ impl Round {
         match until_answered(read).await {
             Ok(state) => Ok(state),
             // Another client deleted the barrier, and our node with it.
-            Err(zk::Error::NO_NODE) => Err(Failure::Removed),
+            Err(zk::Error::NO_NODE) => Err(ErrorKind::Removed.into()),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Leaves, and waits until all have.
-    pub(crate) async fn leave(&self, hold: Hold) -> Result<(), LeaveFailure> {
+    pub(crate) async fn leave(&self, hold: Hold) -> Result<(), Failure> {
         // The first look at the other members is sent right after the deletion of the own node, so the last member to leave sees that it is
         // the last.
-        try_join(
-            async { hold.release().await.map_err(LeaveFailure::Release) },
-            async { self.over().await.map_err(LeaveFailure::Wait) },
-        )
-        .await?;
+        let released = async {
+            hold.release().await.map_err(|error| match error.kind {
+                ErrorKind::NotHeld => ErrorKind::Removed.into(),
+                ErrorKind::LostWithSession => ErrorKind::SessionEnded.into(),
+                kind => Failure::from(kind),
+            })
+        };
+        try_join(released, self.over()).await?;
         Ok(())
     }
 
@@ -770,7 +738,7 @@ impl Round {
             };
             match ended {
                 Happened::Deleted => return Ok(()),
-                Happened::SessionEnded => return Err(Failure::SessionEnded),
+                Happened::SessionEnded => return Err(ErrorKind::SessionEnded.into()),
                 _ => {}
             }
         }

@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use bellwether_client as zk;
 
-use crate::error::BarrierError;
-use crate::line::Failure;
+use crate::error::{Error, Failure};
 use crate::node::NodePath;
-use crate::node::data::{DATA_BYTES_MAX, Who};
+use crate::node::data::Who;
 use crate::request::receipts::{OnceError, Receipts, Written};
 use crate::session::Session;
 use crate::session::client::Client;
@@ -50,7 +49,7 @@ pub(crate) const BARRIER: &str = "barrier";
 ///
 /// # Session loss
 ///
-/// A waiter whose session ends gets [`BarrierError::SessionEnded`]; the barrier stays as it is.
+/// A waiter whose session ends gets [`ErrorKind::SessionEnded`]; the barrier stays as it is.
 ///
 /// # Example
 ///
@@ -94,33 +93,25 @@ impl Barrier {
     ///
     /// # Errors
     ///
-    /// See [`BarrierError`]. Only after [`BarrierError::OutcomeUnknown`] it may have been set.
-    pub async fn set(&self) -> Result<bool, BarrierError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `SessionEnded`, `Disconnected`,
+    /// `OutcomeUnknown`, `Refused`. Only after `OutcomeUnknown` it may have been set.
+    pub async fn set(&self) -> Result<bool, Error> {
         call!("barrier.set", self.path())
-            .ask(self.set_untraced())
+            .ask(async {
+                let (dir, session) = (self.options.node()?, self.options.session().await?);
+                let data = self.options.who(&session).to_data();
+                Failure::check_size(data.len())?;
+                let options = zk::CreateMode::Persistent.with_acl(self.options.access.acl());
+                let set = self.once(&session, &dir, Missing::Make, |writer| {
+                    writer.create(&dir.child(BARRIER), &data, &options);
+                });
+                match set.await? {
+                    None => Ok(true),
+                    Some(zk::Error::NODE_EXISTS) => Ok(false),
+                    Some(error) => Err(error.into()),
+                }
+            })
             .await
-    }
-
-    async fn set_untraced(&self) -> Result<bool, BarrierError> {
-        let dir = self.dir()?;
-        let session = self.session().await?;
-        let data = self.options.who(&session).to_data();
-        if data.len() > DATA_BYTES_MAX {
-            let (bytes, bytes_max) = (data.len(), DATA_BYTES_MAX);
-            return Err(BarrierError::new(
-                Failure::TooLarge { bytes, bytes_max },
-                &self.options.path,
-            ));
-        }
-        let options = zk::CreateMode::Persistent.with_acl(self.options.access.acl());
-        let set = self.once(&session, &dir, Missing::Make, |writer| {
-            writer.create(&dir.child(BARRIER), &data, &options);
-        });
-        match set.await? {
-            None => Ok(true),
-            Some(zk::Error::NODE_EXISTS) => Ok(false),
-            Some(error) => Err(self.error(error)),
-        }
     }
 
     /// Lifts the barrier, so that all waiters pass. Returns whether this call lifted it: `false` if there was none.
@@ -131,19 +122,19 @@ impl Barrier {
     ///
     /// # Errors
     ///
-    /// See [`BarrierError`]. Only after [`BarrierError::OutcomeUnknown`] it may have been lifted.
-    pub async fn lift(&self) -> Result<bool, BarrierError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooManyEphemerals`, `NoSession`, `SessionEnded`, `Disconnected`, `OutcomeUnknown`,
+    /// `Refused`. Only after `OutcomeUnknown` it may have been lifted.
+    pub async fn lift(&self) -> Result<bool, Error> {
         call!("barrier.lift", self.path())
             .ask(async {
-                let dir = self.dir()?;
-                let session = self.session().await?;
+                let (dir, session) = (self.options.node()?, self.options.session().await?);
                 let lifted = self.once(&session, &dir, Missing::Leave, |writer| {
                     writer.delete(&dir.child(BARRIER), None)
                 });
                 match lifted.await? {
                     None => Ok(true),
                     Some(zk::Error::NO_NODE) => Ok(false),
-                    Some(error) => Err(self.error(error)),
+                    Some(error) => Err(error.into()),
                 }
             })
             .await
@@ -157,16 +148,21 @@ impl Barrier {
     ///
     /// # Errors
     ///
-    /// See [`BarrierError`].
-    pub async fn wait(&self) -> Result<(), BarrierError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    pub async fn wait(&self) -> Result<(), Error> {
+        self.wait_within(None).await
+    }
+
+    async fn wait_within(&self, limit: Option<Duration>) -> Result<(), Error> {
         call!("barrier.wait", self.path())
-            .run(self.wait_untraced())
+            .waits(&self.options.client, limit)
+            .run(self.lifted())
             .await
     }
 
-    async fn wait_untraced(&self) -> Result<(), BarrierError> {
-        let node = self.dir()?.child(BARRIER);
-        let session = self.session().await?;
+    async fn lifted(&self) -> Result<(), Failure> {
+        let node = self.options.node()?.child(BARRIER);
+        let session = self.options.session().await?;
         let zk = session.zk();
         let mut states = zk.states();
         let mut found = None;
@@ -177,7 +173,7 @@ impl Barrier {
             let (stat, watch) = match until_answered(look).await {
                 Ok((_, stat, watch)) => (stat, watch),
                 Err(zk::Error::NO_NODE) => return Ok(()),
-                Err(error) => return Err(self.error(error)),
+                Err(error) => return Err(error.into()),
             };
             if *found.get_or_insert(stat.czxid) != stat.czxid {
                 // Lifted and set again while this client was disconnected.
@@ -203,18 +199,9 @@ impl Barrier {
     ///
     /// # Errors
     ///
-    /// [`BarrierError::TimedOut`] when the limit has passed; else as [`wait`](Self::wait).
-    pub async fn wait_timeout(&self, limit: Duration) -> Result<(), BarrierError> {
-        call!("barrier.wait", self.path())
-            .run(async {
-                let late = || BarrierError::TimedOut {
-                    path: self.options.path.clone(),
-                    limit,
-                };
-                let runtime = self.options.client.runtime();
-                runtime.within(limit, self.wait_untraced(), late).await
-            })
-            .await
+    /// [`ErrorKind::TimedOut`] when the limit has passed; else as [`wait`](Self::wait).
+    pub async fn wait_timeout(&self, limit: Duration) -> Result<(), Error> {
+        self.wait_within(Some(limit)).await
     }
 
     /// The client that set the barrier; `None` if there is none. It may be lifted by the time this returns.
@@ -225,15 +212,15 @@ impl Barrier {
     ///
     /// # Errors
     ///
-    /// See [`BarrierError`].
-    pub async fn set_by(&self) -> Result<Option<Who>, BarrierError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    pub async fn set_by(&self) -> Result<Option<Who>, Error> {
         call!("barrier.set_by", self.path())
             .find(async {
-                let node = self.dir()?.child(BARRIER);
-                let session = self.session().await?;
+                let node = self.options.node()?.child(BARRIER);
+                let session = self.options.session().await?;
                 let zk = session.zk();
                 let read = until_answered(|| read_synced(zk, &node, || zk.get(&node))).await;
-                let set = found(read).map_err(|error| self.error(error))?;
+                let set = found(read)?;
                 Ok(set.map(|(data, _)| Who::from_data(&data).unwrap_or_default()))
             })
             .await
@@ -247,8 +234,7 @@ impl Barrier {
         dir: &NodePath,
         missing: Missing,
         fill: impl Fn(&mut zk::Multi<'_>),
-    ) -> Result<Option<zk::Error>, BarrierError> {
-        let path = self.options.path.clone();
+    ) -> Result<Option<zk::Error>, Failure> {
         let receipts = Receipts::new(session, dir.clone(), self.options.access.clone());
         let written = match receipts.operation() {
             Ok(mut operation) => {
@@ -266,7 +252,7 @@ impl Barrier {
                                 Err(error) if operation.is_in_doubt() => {
                                     break Err(OnceError::OutcomeUnknown(error));
                                 }
-                                Err(error) => return Err(self.error(error)),
+                                Err(error) => return Err(error.into()),
                             }
                         }
                         written => break written,
@@ -279,50 +265,7 @@ impl Barrier {
         match written {
             Ok(Written::Answered(_) | Written::ByReceipt) => Ok(None),
             Err(OnceError::Refused(error)) => Ok(Some(error.into())),
-            Err(OnceError::SessionEnded) => Err(BarrierError::SessionEnded { path }),
-            Err(OnceError::OutcomeUnknown(source)) => {
-                Err(BarrierError::OutcomeUnknown { path, source })
-            }
-            Err(OnceError::TooManyEphemerals { bytes }) => {
-                Err(BarrierError::TooManyEphemerals { path, bytes })
-            }
-        }
-    }
-
-    async fn session(&self) -> Result<Session, BarrierError> {
-        Ok(self.options.session().await?)
-    }
-
-    fn dir(&self) -> Result<NodePath, BarrierError> {
-        Ok(self.options.node()?)
-    }
-
-    fn error(&self, error: zk::Error) -> BarrierError {
-        BarrierError::new(error.into(), &self.options.path)
-    }
-}
-
-impl BarrierError {
-    pub(crate) fn new(failure: Failure, path: &str) -> Self {
-        let path = path.to_owned();
-        match failure {
-            Failure::Removed => Self::Removed { path },
-            Failure::SessionEnded => Self::SessionEnded { path },
-            Failure::LineFull { depth } => Self::Crowded { path, depth },
-            Failure::Disconnected(source) => Self::Disconnected { path, source },
-            Failure::Refused(source) => Self::Refused { path, source },
-            Failure::TooLarge { bytes, bytes_max } => Self::TooLarge {
-                path,
-                bytes,
-                bytes_max,
-            },
-            Failure::TooManyEphemerals { bytes } => Self::TooManyEphemerals { path, bytes },
-            Failure::OtherOrder(_) => unreachable!("only queues have an order"),
-            // The line begins anew with each round, so this takes two thousand million entries into one.
-            Failure::SequenceUsedUp => Self::Refused {
-                path,
-                source: zk::Error::Refused(zk::ErrorCode::BadArguments),
-            },
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use crate::cache::{CacheEvent, CachedNode, Tree};
-use crate::error::StateError;
+use crate::error::{ErrorKind, Failure};
 use crate::request::{Freshness, OpenNode, PersistentNode};
 use crate::session::Session;
 use crate::session::retry::Happened;
@@ -30,7 +30,7 @@ use crate::session::retry::Happened;
 /// The number of bytes that are read in one request, judging by the largest node of the last read.
 const READ_BYTES: usize = 256 << 10;
 
-type Loaded = oneshot::Sender<Result<(), StateError>>;
+type Loaded = oneshot::Sender<Result<(), Failure>>;
 
 pub(super) struct CacheKeeper {
     node: PersistentNode,
@@ -98,7 +98,7 @@ impl CacheKeeper {
         loop {
             let Err(interrupted) = self.follow(&mut loaded).await;
             self.freshness.outdated();
-            let error = match interrupted {
+            let failure = match interrupted {
                 ConnectionEnd::Disconnected => continue,
                 ConnectionEnd::SessionEnded => {
                     self.watch = None;
@@ -122,20 +122,19 @@ impl CacheKeeper {
                         Err(error) => error,
                     }
                 }
-                ConnectionEnd::Refused(error) => self.node.refused(error),
-                ConnectionEnd::TooMuch(TooMuch { bytes, bytes_max }) => StateError::TooLarge {
-                    path: self.node.path().to_owned(),
-                    bytes,
-                    bytes_max,
-                },
+                ConnectionEnd::Refused(error) => self.node.failed(error),
+                ConnectionEnd::TooMuch(TooMuch { bytes, bytes_max }) => {
+                    self.node.failed(ErrorKind::TooLarge { bytes, bytes_max })
+                }
             };
             match loaded {
                 // The caller may be gone.
-                Some(loaded) => drop(loaded.send(Err(error))),
+                Some(loaded) => drop(loaded.send(Err(failure))),
                 None => {
-                    let (path, reason) = (self.node.path().to_owned(), error.to_string());
+                    let error = failure.of("cache.open", self.node.path());
+                    let (path, reason) = (error.path.clone(), error.to_string());
                     log::emit(move || warn!(path, error = reason, "cache ends"));
-                    self.tree.end(error);
+                    self.tree.end(error.into());
                 }
             }
             return;

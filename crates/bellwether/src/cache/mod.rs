@@ -11,9 +11,10 @@ use futures_util::stream::unfold;
 use tokio::sync::{broadcast, oneshot};
 
 use crate::cache::keeper::CacheKeeper;
-use crate::error::StateError;
+use crate::error::{ConnectError, Error, Failure};
+use crate::events::Events;
 use crate::node::Version;
-use crate::request::{Events, Freshness, OpenNode, PersistentNode};
+use crate::request::{Freshness, OpenNode, PersistentNode};
 use crate::session::client::{Client, SessionId};
 use crate::session::lock;
 use crate::session::runtime::TaskGuard;
@@ -50,10 +51,10 @@ use crate::session::telemetry::call;
 /// ```no_run
 /// # use bellwether::{Cache, Client};
 /// # use bellwether::cache::CacheEvent;
-/// # use bellwether::error::StateError;
+/// # use bellwether::Error;
 /// use futures_util::StreamExt;
 ///
-/// # async fn run(client: &Client) -> Result<(), StateError> {
+/// # async fn run(client: &Client) -> Result<(), Error> {
 /// let routes = Cache::new(client, "/routes").open().await?;
 /// let (snapshot, mut changes) = routes.snapshot_and_changes();
 /// println!("{} routes", snapshot.len());
@@ -104,8 +105,8 @@ impl Cache {
     ///
     /// # Errors
     ///
-    /// See [`StateError`].
-    pub async fn open(&self) -> Result<LiveTree, StateError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `NoSession`, `Refused`.
+    pub async fn open(&self) -> Result<LiveTree, Error> {
         call!("cache.open", self.path())
             .run(async {
                 let cache = Self::at(self.node.clone());
@@ -115,11 +116,11 @@ impl Cache {
     }
 
     /// Does the same as [`open`](Self::open), but waits until a session can be opened.
-    pub(crate) async fn open_in_time(&self) -> Result<LiveTree, StateError> {
+    pub(crate) async fn open_in_time(&self) -> Result<LiveTree, Failure> {
         self.open_through(self.node.open_in_time().await?).await
     }
 
-    async fn open_through(&self, opened: OpenNode) -> Result<LiveTree, StateError> {
+    async fn open_through(&self, opened: OpenNode) -> Result<LiveTree, Failure> {
         let tree = Arc::new(Tree::new(self.node.path()));
         let (loaded, is_loaded) = oneshot::channel();
         let runtime = opened.session.runtime().clone();
@@ -138,9 +139,7 @@ impl Cache {
             Ok(Ok(())) => Ok(live),
             Ok(Err(error)) => Err(error),
             // The task is gone only with its runtime.
-            Err(_) => Err(self
-                .node
-                .refused(zk::Error::SessionEnded(zk::SessionEnd::RuntimeGone))),
+            Err(_) => Err(self.node.failed(ConnectError::RuntimeGone)),
         }
     }
 }
@@ -174,7 +173,7 @@ impl LiveTree {
     }
 
     /// Returns the reason why the copy is no longer updated, if so. It is returned once.
-    pub(crate) fn take_end(&self) -> Option<StateError> {
+    pub(crate) fn take_end(&self) -> Option<Failure> {
         self.tree.take_end()
     }
 
@@ -274,7 +273,7 @@ struct Tree {
 enum Telling {
     Goes(broadcast::Sender<CacheEvent>),
     /// The copy is no longer updated. The reason, until a caller has taken it.
-    Ended(Option<StateError>),
+    Ended(Option<Failure>),
 }
 
 impl Tree {
@@ -308,12 +307,12 @@ impl Tree {
     }
 
     /// The copy is no longer updated: listeners see the end of the stream after all earlier events.
-    fn end(&self, why: StateError) {
+    fn end(&self, why: Failure) {
         *self.telling() = Telling::Ended(Some(why));
     }
 
     /// Returns the reason why the copy is no longer updated. It is returned once.
-    fn take_end(&self) -> Option<StateError> {
+    fn take_end(&self) -> Option<Failure> {
         match &mut *self.telling() {
             Telling::Goes(_) => None,
             Telling::Ended(why) => why.take(),

@@ -14,7 +14,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use crate::error::WriteError;
+use crate::error::{ErrorKind, Failure};
 use crate::hold::ephemeral_node::EphemeralNode;
 use crate::hold::fence::{FencedWrite, FencingToken};
 use crate::node::data::Who;
@@ -84,7 +84,7 @@ impl CrashMark {
     }
 
     /// Records how far the work is, for the next holder, which may have to repair it.
-    pub(crate) async fn note(&self, write: FencedWrite<'_>, note: &[u8]) -> Result<(), WriteError> {
+    pub(crate) async fn note(&self, write: FencedWrite<'_>, note: &[u8]) -> Result<(), Failure> {
         self.update(write, |record| record.set_note(note)).await
     }
 
@@ -93,7 +93,7 @@ impl CrashMark {
         &self,
         write: FencedWrite<'_>,
         how: &str,
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), Failure> {
         let ended = Ended {
             how: how.to_owned(),
             at_ms: now_ms(),
@@ -106,7 +106,7 @@ impl CrashMark {
         &self,
         mut write: FencedWrite<'_>,
         change: impl FnOnce(&mut CrashRecord),
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), Failure> {
         let data = {
             let mut record = lock(&self.record);
             change(&mut record);
@@ -173,7 +173,7 @@ pub(crate) fn held_since(
 /// Marks are told apart by their version only, and each new mark starts at zero. If one holder releases and the next one is granted between
 /// the read and the deletion, the mark of the latter may be deleted. It would be missed only if that holder crashed. A check of the czxid would
 /// prevent it, but a multi has none, and no other node changes with the mark.
-pub(crate) async fn clear(zk: &zk::Client, dir: &NodePath) -> Result<bool, ClearFailure> {
+pub(crate) async fn clear(zk: &zk::Client, dir: &NodePath) -> Result<bool, Failure> {
     let path = dir.child(HELD);
     // Versions start at zero with each mark, so the version of an old mark that a lagging server shows could equal that of a later mark.
     let Some((data, stat)) = read_mark(zk, &path).await? else {
@@ -182,26 +182,16 @@ pub(crate) async fn clear(zk: &zk::Client, dir: &NodePath) -> Result<bool, Clear
     if let Some(record) = CrashRecord::from_data(&data)
         && zk.exists(&dir.child(&record.node)).await?.is_some()
     {
-        return Err(ClearFailure::Held(record.who));
+        return Err(ErrorKind::Held {
+            who: record.who.map(Box::new),
+        }
+        .into());
     }
     match zk.delete(&path, Some(stat.version)).await {
         Ok(()) | Err(zk::Error::NO_NODE) => Ok(true),
         // The next holder was quicker, and has seen the crash.
         Err(zk::Error::BAD_VERSION) => Ok(true),
-        Err(error) => Err(ClearFailure::Zk(error)),
-    }
-}
-
-/// The reason why a mark was not cleared.
-#[derive(Debug)]
-pub(crate) enum ClearFailure {
-    Held(Option<Who>),
-    Zk(zk::Error),
-}
-
-impl From<zk::Error> for ClearFailure {
-    fn from(error: zk::Error) -> Self {
-        Self::Zk(error)
+        Err(error) => Err(error.into()),
     }
 }
 

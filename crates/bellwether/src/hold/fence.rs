@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use bellwether_client as zk;
 use serde::{Deserialize, Serialize};
 
-use crate::error::WriteError;
+use crate::error::{Error, ErrorKind, Failure};
 use crate::hold::ephemeral_node::{EphemeralNode, Naming};
-use crate::node::{Access, NodePath, REQUEST_BYTES_MAX, Version, WRITE_OVERHEAD_BYTES};
+use crate::node::{Access, NodePath, PathError, REQUEST_BYTES_MAX, Version, WRITE_OVERHEAD_BYTES};
 use crate::request::receipts::{OnceError, Receipts};
 use crate::session::retry::Retry;
 use crate::session::telemetry::call;
@@ -133,7 +133,7 @@ impl Default for Fence {
 /// that of the hold, is written in the same transaction.
 ///
 /// ```no_run
-/// # async fn run(guard: &bellwether::LockGuard) -> Result<(), bellwether::error::WriteError> {
+/// # async fn run(guard: &bellwether::LockGuard) -> Result<(), bellwether::Error> {
 /// guard
 ///     .write()
 ///     .set("/jobs/state", "copied", None)
@@ -148,7 +148,7 @@ pub struct FencedWrite<'a> {
     receipts: &'a Receipts,
     writes: Vec<Write>,
     /// The first mistake in an argument; `commit` returns it.
-    mistake: Option<WriteError>,
+    mistake: Option<(String, PathError)>,
 }
 
 #[derive(Debug)]
@@ -219,8 +219,9 @@ impl<'a> FencedWrite<'a> {
     ///
     /// # Errors
     ///
-    /// See [`WriteError`].
-    pub async fn commit(self) -> Result<(), WriteError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `Unsupported`, `TooManyEphemerals`, `NotHeld`, `LostWithSession`,
+    /// `OutcomeUnknown`, `Refused`.
+    pub async fn commit(self) -> Result<(), Error> {
         call!("hold.write", self.node.path()).run(self.send()).await
     }
 
@@ -230,19 +231,22 @@ impl<'a> FencedWrite<'a> {
     }
 
     /// Without a receipt, a try whose reply was lost could arrive behind its retry, and behind later writes of the same holder.
-    pub(crate) async fn send(&self) -> Result<(), WriteError> {
-        if let Some(mistake) = &self.mistake {
-            return Err(mistake.clone());
+    pub(crate) async fn send(&self) -> Result<(), Failure> {
+        if let Some((path, mistake)) = &self.mistake {
+            return Err(Failure::elsewhere(path, ErrorKind::BadPath(*mistake)));
         }
         let access = self.node.session().access();
         let bytes = self.writes.iter().map(|write| write.bytes(access)).sum();
         let bytes_max = REQUEST_BYTES_MAX.saturating_sub(self.receipts.bytes());
         if bytes > bytes_max {
-            return Err(WriteError::TooLarge { bytes, bytes_max });
+            return Err(ErrorKind::TooLarge { bytes, bytes_max }.into());
         }
         // A check of the path would also succeed for the node of the next holder.
         if matches!(self.node.naming(), Naming::Receipted { .. }) {
-            return Err(WriteError::NotFenced);
+            return Err(ErrorKind::Unsupported {
+                reason: "a simple lock cannot guard writes",
+            }
+            .into());
         }
         let mut operation = self
             .receipts
@@ -272,27 +276,26 @@ impl<'a> FencedWrite<'a> {
         1 + usize::from(matches!(self.node.naming(), Naming::Pinned { .. }))
     }
 
-    fn error(&self, error: OnceError) -> WriteError {
+    fn error(&self, error: OnceError) -> Failure {
         // The receipt comes first, then the checks.
         let before = 1 + self.checks();
-        match error {
+        let kind = match error {
             OnceError::SessionEnded | OnceError::OutcomeUnknown(zk::Error::SessionEnded(_)) => {
-                WriteError::SessionEnded
+                ErrorKind::LostWithSession
             }
-            OnceError::OutcomeUnknown(source) => WriteError::OutcomeUnknown { source },
-            OnceError::TooManyEphemerals { bytes } => WriteError::TooManyEphemerals { bytes },
+            OnceError::OutcomeUnknown(source) => ErrorKind::OutcomeUnknown(source),
+            OnceError::TooManyEphemerals { bytes } => ErrorKind::TooManyEphemerals { bytes },
             OnceError::Refused(zk::MultiError::Refused {
                 index,
                 code: zk::ErrorCode::NoNode | zk::ErrorCode::BadVersion,
-            }) if index < before => WriteError::NotHeld,
-            OnceError::Refused(zk::MultiError::Refused { index, code }) => WriteError::Refused {
-                index: index.saturating_sub(before),
+            }) if index < before => ErrorKind::NotHeld,
+            OnceError::Refused(zk::MultiError::Refused { index, code }) => ErrorKind::Refused {
+                index: Some(index.saturating_sub(before)),
                 source: zk::Error::Refused(code),
             },
-            OnceError::Refused(zk::MultiError::Request(source)) => {
-                WriteError::Refused { index: 0, source }
-            }
-        }
+            OnceError::Refused(zk::MultiError::Request(source)) => ErrorKind::refused(source),
+        };
+        kind.into()
     }
 
     fn fill(&self, writer: &mut zk::Multi<'_>) {
@@ -316,8 +319,7 @@ impl<'a> FencedWrite<'a> {
         match NodePath::parse(&path) {
             Ok(path) => Some(self.node.session().resolve(&path)),
             Err(source) => {
-                self.mistake
-                    .get_or_insert(WriteError::BadPath { path, source });
+                self.mistake.get_or_insert((path, source));
                 None
             }
         }

@@ -10,7 +10,6 @@ pub use self::fence::{FencedWrite, StaleToken};
 pub use self::hold_watch::HoldState;
 pub use crate::node::data::Revocation;
 
-use std::error::Error;
 use std::ops::{Deref, DerefMut};
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -19,14 +18,14 @@ use std::time::Duration;
 
 use bellwether_client as zk;
 use bellwether_client::log;
-use futures_core::Stream;
 use futures_util::future::BoxFuture;
 use futures_util::stream::unfold;
 use futures_util::{StreamExt, poll};
 use tokio::sync::watch;
 use tracing::debug;
 
-use crate::error::{Lost, ReleaseError, WriteError};
+use crate::error::{Error, ErrorKind, Failure, Lost};
+use crate::events::Events;
 use crate::hold::crash_mark::{CrashMark, Parting};
 use crate::hold::ephemeral_node::{EphemeralNode, KnownData, OwnWatch, Removal, update};
 use crate::hold::fence::FencingToken;
@@ -173,7 +172,7 @@ impl Hold {
 
     /// The state as a stream: the current one first, then each change that is seen in time. It ends with [`HoldState::Lost`], or with
     /// [`HoldState::Released`] when the guard is released or dropped.
-    pub fn states(&self) -> impl Stream<Item = HoldState> + Send + Unpin + use<> {
+    pub fn states(&self) -> Events<HoldState> {
         self.state.states()
     }
 
@@ -243,16 +242,15 @@ impl Hold {
     ///
     /// # Errors
     ///
-    /// [`WriteError::NoMark`] if the hold has no crash mark, [`WriteError::TooLarge`] beyond 64 KiB; else as
-    /// [`FencedWrite::commit`].
-    pub async fn note(&self, note: impl AsRef<[u8]>) -> Result<(), WriteError> {
+    /// [`ErrorKind::Unsupported`] if the hold has no crash mark, [`ErrorKind::TooLarge`] beyond 64 KiB; else as [`FencedWrite::commit`].
+    pub async fn note(&self, note: impl AsRef<[u8]>) -> Result<(), Error> {
         call!("hold.note", self.path())
             .of(self)
             .run(async {
-                WriteError::check_size(note.as_ref().len())?;
+                Failure::check_size(note.as_ref().len())?;
                 match &self.mark {
                     Some(mark) => mark.note(self.write(), note.as_ref()).await,
-                    None => Err(WriteError::NoMark),
+                    None => Err(NO_MARK.into()),
                 }
             })
             .await
@@ -268,14 +266,14 @@ impl Hold {
     /// # Errors
     ///
     /// As [`note`](Self::note).
-    pub async fn tell_ending(&self, how: &str) -> Result<(), WriteError> {
+    pub async fn tell_ending(&self, how: &str) -> Result<(), Error> {
         call!("hold.tell_ending", self.path())
             .of(self)
             .run(async {
-                WriteError::check_size(how.len())?;
+                Failure::check_size(how.len())?;
                 match &self.mark {
                     Some(mark) => mark.tell_ending(self.write(), how).await,
-                    None => Err(WriteError::NoMark),
+                    None => Err(NO_MARK.into()),
                 }
             })
             .await
@@ -325,7 +323,7 @@ impl Hold {
     }
 
     /// Makes an exclusive hold a shared one: marks the node as downgraded, and clears the crash mark in the same multi.
-    pub(crate) async fn downgrade(mut self, who: &Who) -> Result<Self, ReleaseError> {
+    pub(crate) async fn downgrade(mut self, who: &Who) -> Result<Self, Failure> {
         let parting = self.clean_end();
         match self
             .node
@@ -340,15 +338,12 @@ impl Hold {
                 Ok(self)
             }
             Err(error) => {
-                let path = self.path().to_owned();
-                Err(match error {
-                    zk::Error::SessionEnded(_) => ReleaseError::SessionEnded { path },
-                    zk::Error::NO_NODE => ReleaseError::NotHeld { path },
-                    _ => ReleaseError::Refused {
-                        path,
-                        source: error,
-                    },
-                })
+                let kind = match error {
+                    zk::Error::SessionEnded(_) => ErrorKind::LostWithSession,
+                    zk::Error::NO_NODE => ErrorKind::NotHeld,
+                    error => ErrorKind::refused(error),
+                };
+                Err(kind.into())
             }
         }
     }
@@ -358,15 +353,19 @@ impl Hold {
         &self,
         known: KnownData,
         word: impl Fn(&mut NodeData),
-    ) -> Result<KnownData, WriteError> {
+    ) -> Result<KnownData, Failure> {
         if !self.is_held() {
-            return Err(WriteError::NotHeld);
+            return Err(ErrorKind::NotHeld.into());
         }
         let amended = self.node.update(known, &Parting::Plain, word).await;
-        amended.map_err(|source| match source {
-            zk::Error::SessionEnded(_) => WriteError::SessionEnded,
-            zk::Error::NO_NODE => WriteError::NotHeld,
-            _ => WriteError::Refused { index: 0, source },
+        amended.map_err(|error| {
+            let kind = match error {
+                zk::Error::SessionEnded(_) => ErrorKind::LostWithSession,
+                zk::Error::NO_NODE => ErrorKind::NotHeld,
+                error if error.is_transient() => ErrorKind::OutcomeUnknown(error),
+                error => ErrorKind::refused(error),
+            };
+            kind.into()
         })
     }
 
@@ -382,8 +381,9 @@ impl Hold {
     ///
     /// # Errors
     ///
-    /// See [`ReleaseError`]: the hold has ended all the same, but perhaps before this call.
-    pub async fn release(self) -> Result<(), ReleaseError> {
+    /// [`ErrorKind`](crate::ErrorKind): `NotHeld`, `LostWithSession`, `Refused`: the hold has ended all the same, but perhaps before this
+    /// call.
+    pub async fn release(self) -> Result<(), Error> {
         let parting = self.clean_end();
         self.release_by(parting).await
     }
@@ -398,7 +398,7 @@ impl Hold {
     /// # Errors
     ///
     /// As [`release`](Self::release).
-    pub async fn release_unrepaired(self) -> Result<(), ReleaseError> {
+    pub async fn release_unrepaired(self) -> Result<(), Error> {
         let parting = match &self.mark {
             Some(mark) => mark.unrepaired_end(),
             None => Parting::Plain,
@@ -406,7 +406,7 @@ impl Hold {
         self.release_by(parting).await
     }
 
-    async fn release_by(self, parting: Parting) -> Result<(), ReleaseError> {
+    async fn release_by(self, parting: Parting) -> Result<(), Error> {
         let call = call!("hold.release", self.path()).of(&self);
         call.run(self.end(parting)).await
     }
@@ -445,7 +445,7 @@ impl Hold {
         }
     }
 
-    async fn end(self, parting: Parting) -> Result<(), ReleaseError> {
+    async fn end(self, parting: Parting) -> Result<(), Failure> {
         let Self {
             state,
             node,
@@ -454,7 +454,6 @@ impl Hold {
             slot,
             ..
         } = self;
-        let path = state.path().to_owned();
         drop(state);
         let mut removed = pin!(node.remove(&parting));
         // The first poll sends the deletion, and the next task of the session joins the line behind it.
@@ -466,9 +465,9 @@ impl Hold {
         };
         match removal {
             Removal::Done => Ok(()),
-            Removal::WasGone => Err(ReleaseError::NotHeld { path }),
-            Removal::SessionEnded => Err(ReleaseError::SessionEnded { path }),
-            Removal::Refused(source) => Err(ReleaseError::Refused { path, source }),
+            Removal::WasGone => Err(ErrorKind::NotHeld.into()),
+            Removal::SessionEnded => Err(ErrorKind::LostWithSession.into()),
+            Removal::Refused(source) => Err(ErrorKind::refused(source).into()),
         }
     }
 
@@ -502,10 +501,10 @@ impl Hold {
 
     /// The requests to release, as a stream: the latest request so far, then each newer one that is seen in time. A request without a grace
     /// may be followed by one with a grace. The stream ends with the hold.
-    pub fn revocations(&self) -> impl Stream<Item = Revocation> + Send + Unpin + use<> {
+    pub fn revocations(&self) -> Events<Revocation> {
         let mut asked = self.asked.subscribe();
         asked.mark_changed();
-        Box::pin(unfold(asked, |mut asked| async {
+        Events::from_stream(unfold(asked, |mut asked| async {
             loop {
                 asked.changed().await.ok()?;
                 let request = asked.borrow_and_update().clone();
@@ -626,8 +625,8 @@ where
 ///
 /// ```no_run
 /// # use bellwether::{Guard, Hold};
-/// # use bellwether::error::ReleaseError;
-/// async fn finish(guard: impl Guard) -> Result<(), ReleaseError> {
+/// # use bellwether::Error;
+/// async fn finish(guard: impl Guard) -> Result<(), Error> {
 ///     println!("held {} with token {}", guard.path(), guard.token());
 ///     guard.into().release().await
 /// }
@@ -649,8 +648,8 @@ macro_rules! guard_of_a_hold {
             ///
             /// # Errors
             ///
-            /// See [`ReleaseError`](crate::error::ReleaseError): the hold has ended all the same, but perhaps before this call.
-            pub async fn $release(self) -> Result<(), $crate::error::ReleaseError> {
+            /// See [`Hold::release`](crate::Hold::release): the hold has ended all the same, but perhaps before this call.
+            pub async fn $release(self) -> Result<(), $crate::error::Error> {
                 self.hold.release().await
             }
         }
@@ -692,7 +691,7 @@ macro_rules! release_unrepaired {
             /// # Errors
             ///
             /// As [`release`](Self::release).
-            pub async fn release_unrepaired(self) -> Result<(), $crate::error::ReleaseError> {
+            pub async fn release_unrepaired(self) -> Result<(), $crate::error::Error> {
                 self.hold.release_unrepaired().await
             }
         }
@@ -708,23 +707,27 @@ impl Call {
     }
 
     /// Runs a call that acquires: its outcome is `held`, with the token.
-    pub(crate) fn hold<G: Deref<Target = Hold>, E: Error>(
+    pub(crate) fn hold<G: Deref<Target = Hold>>(
         self,
-        call: impl Future<Output = Result<G, E>>,
-    ) -> impl Future<Output = Result<G, E>> {
+        call: impl Future<Output = Result<G, Failure>>,
+    ) -> impl Future<Output = Result<G, Error>> {
         self.run_to(call, |guard| held(guard))
     }
 
     /// Does the same as [`hold`](Self::hold), for a call that does not wait: `none` if another contender is in the way.
-    pub(crate) fn try_hold<G: Deref<Target = Hold>, E: Error>(
+    pub(crate) fn try_hold<G: Deref<Target = Hold>>(
         self,
-        call: impl Future<Output = Result<Option<G>, E>>,
-    ) -> impl Future<Output = Result<Option<G>, E>> {
+        call: impl Future<Output = Result<Option<G>, Failure>>,
+    ) -> impl Future<Output = Result<Option<G>, Error>> {
         self.run_to(call, |guard| {
             guard.as_ref().map_or(Outcome::NONE, |guard| held(guard))
         })
     }
 }
+
+const NO_MARK: ErrorKind = ErrorKind::Unsupported {
+    reason: "the hold has no crash mark",
+};
 
 fn held(hold: &Hold) -> Outcome {
     Outcome::held(hold.token().number())

@@ -7,17 +7,16 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
-use crate::error::{ContentionError, WriteError};
+use crate::error::{Error, ErrorKind, Failure};
 use crate::hold::Hold;
 use crate::hold::crash_mark::{CrashRecord, Ended, HELD};
 use crate::hold::fence::FencingToken;
 use crate::line::name::{Kind, Layout, Name, read_limit};
 use crate::node::data::{CURATOR_REVOKE, NodeData, Revocation, Who};
-use crate::node::{NodePath, PathError, created_at, now_ms};
+use crate::node::{NodePath, created_at, now_ms};
 use crate::session::Session;
 use crate::session::client::{Client, SessionId};
-use crate::session::recipe_options::Unreached;
-use crate::session::retry::{Happened, NodeEvent, until_answered};
+use crate::session::retry::{Happened, NodeEvent, found, until_answered};
 use crate::session::telemetry::call;
 
 /// A look from outside at a line of contenders: of a lock, a read/write lock or a semaphore, in any [layout](Layout).
@@ -154,8 +153,8 @@ impl Contention {
     ///
     /// # Errors
     ///
-    /// See [`ContentionError`].
-    pub async fn line(&self) -> Result<Vec<QueueEntry>, ContentionError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    pub async fn line(&self) -> Result<Vec<QueueEntry>, Error> {
         call!("contention.line", self.path())
             .run(async {
                 let dir = self.dir()?;
@@ -164,36 +163,22 @@ impl Contention {
                 // A read may be answered by a lagging server.
                 let synced = zk.sync("/");
                 let line = read_line(zk, &dir, &self.path).await;
-                synced.await.and(line).map_err(|source| self.failed(source))
+                Ok(synced.await.and(line)?)
             })
             .await
     }
 
-    pub(crate) async fn session(&self) -> Result<Session, ContentionError> {
-        Ok(self.client.session_for(&self.path).await?)
+    pub(crate) async fn session(&self) -> Result<Session, Failure> {
+        Ok(self.client.session().await?)
     }
 
-    pub(crate) fn dir(&self) -> Result<NodePath, ContentionError> {
-        self.resolved(NodePath::parse(&self.path))
+    pub(crate) fn dir(&self) -> Result<NodePath, Failure> {
+        self.client.node(&self.path)
     }
 
     /// The directory as the prefix of its children: the node of a [`SimpleLock`](crate::SimpleLock) may stand in the root.
-    pub(crate) fn prefix(&self) -> Result<NodePath, ContentionError> {
-        self.resolved(NodePath::parse_prefix(&self.path))
-    }
-
-    fn resolved(&self, parsed: Result<NodePath, PathError>) -> Result<NodePath, ContentionError> {
-        match parsed {
-            Ok(path) => Ok(self.client.resolve(&path)),
-            Err(source) => Err(Unreached::bad_path(&self.path, source).into()),
-        }
-    }
-
-    pub(crate) fn failed(&self, source: zk::Error) -> ContentionError {
-        ContentionError::Failed {
-            path: self.path.clone(),
-            source,
-        }
+    pub(crate) fn prefix(&self) -> Result<NodePath, Failure> {
+        Ok(self.client.resolve(&NodePath::parse_prefix(&self.path)?))
     }
 }
 
@@ -390,14 +375,17 @@ impl Contention {
     ///
     /// # Errors
     ///
-    /// See [`ContentionError`].
-    pub async fn last_broken(&self) -> Result<Option<Broken>, ContentionError> {
-        let path = self.dir()?.child(BROKEN);
-        match self.session().await?.zk().get(&path).await {
-            Ok((data, _)) => Ok(serde_json::from_slice(&data).ok()),
-            Err(zk::Error::NO_NODE) => Ok(None),
-            Err(source) => Err(self.failed(source)),
-        }
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    pub async fn last_broken(&self) -> Result<Option<Broken>, Error> {
+        let read = async {
+            let path = self.dir()?.child(BROKEN);
+            let read = self.session().await?.zk().get(&path).await;
+            Ok(found(read)?)
+        };
+        let read = read
+            .await
+            .map_err(|failure: Failure| failure.of("contention.last_broken", self.path()))?;
+        Ok(read.and_then(|(data, _)| serde_json::from_slice(&data).ok()))
     }
 
     /// Asks a contender to release, by the name of its node and its token, and does not wait for an answer. The holder may ignore the
@@ -410,13 +398,13 @@ impl Contention {
     ///
     /// # Errors
     ///
-    /// See [`ContentionError`].
-    pub async fn revoke(&self, node: &str, token: FencingToken) -> Result<bool, ContentionError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    pub async fn revoke(&self, node: &str, token: FencingToken) -> Result<bool, Error> {
         call!("contention.revoke", self.path())
             .ask(async {
                 let (dir, session) = (self.prefix()?, self.session().await?);
                 let asked = self.ask(&session, &dir, (node, token), None).await;
-                Ok(asked.map_err(|source| self.failed(source))?.is_some())
+                Ok(asked?.is_some())
             })
             .await
     }
@@ -429,28 +417,25 @@ impl Contention {
     ///
     /// # Errors
     ///
-    /// See [`ContentionError`].
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
     pub async fn break_hold(
         &self,
         node: &str,
         token: FencingToken,
         grace: Duration,
-    ) -> Result<Ending, ContentionError> {
+    ) -> Result<Ending, Error> {
         call!("contention.break_hold", self.path())
             .run(async {
                 let (dir, session) = (self.prefix()?, self.session().await?);
-                let broken = async {
-                    let Some(asked) = self.ask(&session, &dir, (node, token), Some(grace)).await?
-                    else {
-                        return Ok(Ending::LetGo);
-                    };
-                    let gone = asked.until_gone(session.zk());
-                    match session.runtime().timeout(grace, gone).await {
-                        Some(gone) => gone.map(|()| Ending::LetGo),
-                        None => self.remove(&session, &dir, node, asked).await,
-                    }
+                let Some(asked) = self.ask(&session, &dir, (node, token), Some(grace)).await?
+                else {
+                    return Ok(Ending::LetGo);
                 };
-                broken.await.map_err(|source| self.failed(source))
+                let gone = asked.until_gone(session.zk());
+                Ok(match session.runtime().timeout(grace, gone).await {
+                    Some(gone) => gone.map(|()| Ending::LetGo)?,
+                    None => self.remove(&session, &dir, node, asked).await?,
+                })
             })
             .await
     }
@@ -585,7 +570,7 @@ impl Hold {
     /// # Errors
     ///
     /// As [`FencedWrite::commit`](crate::hold::FencedWrite::commit).
-    pub async fn record_break(&self, asked: &Revocation) -> Result<(), WriteError> {
+    pub async fn record_break(&self, asked: &Revocation) -> Result<(), Error> {
         let node = self.node();
         if Layout::Bellwether.parse(node.to_owned()).is_none() {
             return Ok(());
@@ -600,24 +585,23 @@ impl Hold {
         };
         let data = serde_json::to_vec(&broken).expect("strings and numbers are JSON");
         let path = format!("{}/{BROKEN}", self.path());
-        loop {
+        let is_refused = |written: &Result<(), Failure>, code| {
+            let refused = written.as_ref().err().map(|failure| &failure.kind);
+            matches!(refused, Some(ErrorKind::Refused { source, .. }) if *source == code)
+        };
+        let written = loop {
             let set = self.write().set(&path, &*data, None);
-            match set.send().await {
-                Err(WriteError::Refused {
-                    source: zk::Error::NO_NODE,
-                    ..
-                }) => {}
-                written => return written,
+            let written = set.send().await;
+            if !is_refused(&written, zk::Error::NO_NODE) {
+                break written;
             }
             let create = self.write().create(&path, &*data);
-            match create.send().await {
-                Err(WriteError::Refused {
-                    source: zk::Error::NODE_EXISTS,
-                    ..
-                }) => {}
-                written => return written,
+            let written = create.send().await;
+            if !is_refused(&written, zk::Error::NODE_EXISTS) {
+                break written;
             }
-        }
+        };
+        written.map_err(|failure| failure.of("hold.record_break", self.path()))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::error::ContentionError;
+use crate::error::Error;
 use crate::inspect::contention::{Contention, QueueEntry, Wants};
 use crate::inspect::survey::{Overview, Recipe, Survey};
 use crate::session::telemetry::call;
@@ -37,8 +37,8 @@ impl Contention {
     ///
     /// # Errors
     ///
-    /// See [`ContentionError`].
-    pub async fn deadlocks(&self) -> Result<Vec<Vec<WaitsFor>>, ContentionError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    pub async fn deadlocks(&self) -> Result<Vec<Vec<WaitsFor>>, Error> {
         call!("contention.deadlocks", self.path())
             .run(async {
                 let survey = Survey::new(&self.client, self.path.clone());

@@ -14,10 +14,10 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::{join, join4};
 
+use crate::error::{ErrorKind, Failure};
 use crate::hold::Hold;
 use crate::hold::crash_mark::{self, CrashMark, Marking, Previous};
 use crate::hold::ephemeral_node::{EphemeralNode, Naming, OwnWatch};
-use crate::line::Failure;
 use crate::line::name::{Children, Kind, Layout, LineView, Name};
 use crate::node::data::{DATA_BYTES_MAX, Who};
 use crate::node::{Access, NodePath, OperationId};
@@ -107,16 +107,18 @@ impl Contender {
     ) -> Result<Self, Failure> {
         let payload = entry.who.to_data();
         if payload.len() > DATA_BYTES_MAX {
-            return Err(Failure::TooLarge {
+            return Err(ErrorKind::TooLarge {
                 bytes: payload.len(),
                 bytes_max: DATA_BYTES_MAX,
-            });
+            }
+            .into());
         }
         let ephemerals = session.ephemeral_quota();
         if !ephemerals.has_room(dir.as_str().len() + NAME_BYTES_MAX) {
-            return Err(Failure::TooManyEphemerals {
+            return Err(ErrorKind::TooManyEphemerals {
                 bytes: ephemerals.bytes(),
-            });
+            }
+            .into());
         }
         let mut this = Self {
             _keep_alive: KeepAlive::new(session),
@@ -154,7 +156,7 @@ impl Contender {
     /// Fails if too many contenders are ahead.
     fn check_depth(&self) -> Result<(), Failure> {
         match self.lower().count() {
-            depth if depth >= self.entry.line_max => Err(Failure::LineFull { depth }),
+            depth if depth >= self.entry.line_max => Err(ErrorKind::Full { depth }.into()),
             _ => Ok(()),
         }
     }
@@ -238,7 +240,7 @@ impl Contender {
             let who = Some(self.entry.who.clone());
             let set = CrashMark::set(node, who, &self.entry.access, marking).await;
             let (set, found) = match set {
-                Err(zk::Error::NO_NODE) => return Err(Failure::Removed),
+                Err(zk::Error::NO_NODE) => return Err(ErrorKind::Removed.into()),
                 set => set?,
             };
             (mark, previous) = (Some(set), found);
@@ -252,7 +254,7 @@ impl Contender {
         self.prove_alive().await?;
         self.marking = None;
         let Some(node) = self.take_node() else {
-            return Err(Failure::Removed);
+            return Err(ErrorKind::Removed.into());
         };
         let own_watch = self.own_watch.take();
         let slot = self.slot.take();
@@ -331,7 +333,7 @@ impl Contender {
     /// Records the listed line.
     pub(crate) fn update(&mut self, children: Vec<String>) -> Result<(), Failure> {
         let NodeState::At(own, _) = &self.node else {
-            return Err(Failure::Removed);
+            return Err(ErrorKind::Removed.into());
         };
         let (names, strangers) = self.entry.layout.sort_out(children);
         let listed = Children { names, strangers };
@@ -355,7 +357,7 @@ impl Contender {
         }
         match is_there {
             true => Ok(()),
-            false => Err(Failure::Removed),
+            false => Err(ErrorKind::Removed.into()),
         }
     }
 }
@@ -438,7 +440,7 @@ impl Contender {
         };
         match told {
             Some(Happened::Deleted) => Err(self.why_deleted().await),
-            Some(Happened::SessionEnded) => Err(Failure::SessionEnded),
+            Some(Happened::SessionEnded) => Err(ErrorKind::SessionEnded.into()),
             Some(_) => {
                 self.own_watch = None;
                 Ok(())
@@ -453,7 +455,7 @@ impl Contender {
         loop {
             match self.session.zk().exists("/").await {
                 // A refusal is an answer too.
-                Ok(_) | Err(zk::Error::Refused(_)) => return Failure::Removed,
+                Ok(_) | Err(zk::Error::Refused(_)) => return ErrorKind::Removed.into(),
                 Err(error) if error.is_transient() => {}
                 Err(error) => return error.into(),
             }
@@ -488,7 +490,7 @@ impl Contender {
     /// Waits for a change of the watched node. Fails if the own node is deleted meanwhile.
     pub(crate) async fn wait(&mut self, theirs: NodeEvent) -> Result<Happened, Failure> {
         match self.wait_for(theirs).await? {
-            Happened::SessionEnded => Err(Failure::SessionEnded),
+            Happened::SessionEnded => Err(ErrorKind::SessionEnded.into()),
             event => Ok(event),
         }
     }
@@ -515,7 +517,7 @@ impl Contender {
             };
             match own {
                 Some(Happened::Deleted) => return Err(self.why_deleted().await),
-                Some(Happened::SessionEnded) => return Err(Failure::SessionEnded),
+                Some(Happened::SessionEnded) => return Err(ErrorKind::SessionEnded.into()),
                 // A client wrote to the node, or it is time to watch it.
                 Some(_) | None => {
                     self.own_watch = None;
@@ -537,7 +539,7 @@ impl Contender {
     /// Sends a watched read of the own node; `None` if it is watched already.
     fn send_own_watch(&self) -> Result<Option<OwnRead>, Failure> {
         let NodeState::At(_, node) = &self.node else {
-            return Err(Failure::Removed);
+            return Err(ErrorKind::Removed.into());
         };
         Ok(match self.own_watch {
             Some(_) => None,
@@ -548,7 +550,7 @@ impl Contender {
     fn own_watched(&mut self, read: <OwnRead as Future>::Output) -> Result<(), Failure> {
         match read {
             Ok((data, _, watch)) => self.own_watch = Some(OwnWatch::of(&data, watch)),
-            Err(zk::Error::NO_NODE) => return Err(Failure::Removed),
+            Err(zk::Error::NO_NODE) => return Err(ErrorKind::Removed.into()),
             Err(error) if error.is_transient() => {}
             Err(error) => return Err(error.into()),
         }
@@ -570,7 +572,7 @@ impl Contender {
                     self.directory = directory.await;
                     return self.update(children);
                 }
-                Err(zk::Error::NO_NODE) => return Err(Failure::Removed),
+                Err(zk::Error::NO_NODE) => return Err(ErrorKind::Removed.into()),
                 Err(error) => retry.again(error)?,
             }
         }
@@ -611,7 +613,7 @@ impl Contender {
                         return Ok((line, directory));
                     }
                 }
-                Err(zk::Error::NO_NODE) => return Err(Failure::Removed),
+                Err(zk::Error::NO_NODE) => return Err(ErrorKind::Removed.into()),
                 Err(error) => retry.again(error)?,
             }
         }
@@ -711,7 +713,7 @@ impl Contender {
             match (written, czxid, list) {
                 (Ok(Written::Answered(results)), Some(czxid), Ok(children)) if is_in_order => {
                     let Some(zk::MultiResult::Created { path }) = results.first() else {
-                        return Err(Failure::Removed);
+                        return Err(ErrorKind::Removed.into());
                     };
                     self.adopt(path.clone(), czxid)?;
                     return self.update(children);
@@ -720,7 +722,7 @@ impl Contender {
                     self.is_first_try = false;
                     return match self.find().await? {
                         true => Ok(()),
-                        false => Err(Failure::Removed),
+                        false => Err(ErrorKind::Removed.into()),
                     };
                 }
                 (Err(OnceError::Refused(error)), ..) => {
@@ -739,6 +741,8 @@ impl Contender {
                         error => return Err(error.into()),
                     }
                 }
+                // The cleaner deletes what a late create makes.
+                (Err(OnceError::OutcomeUnknown(error)), ..) => return Err(error.into()),
                 (Err(error), ..) => return Err(error.into()),
             }
         }
@@ -756,7 +760,7 @@ impl Contender {
                 self.place(name, node);
                 Ok(())
             }
-            _ => Err(Failure::SequenceUsedUp),
+            _ => Err(ErrorKind::SequenceUsedUp.into()),
         }
     }
 

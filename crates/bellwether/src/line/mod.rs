@@ -14,20 +14,18 @@ use bellwether_client as zk;
 use futures_util::future::BoxFuture;
 use futures_util::stream::unfold;
 
-use crate::error::{AcquireError, ClearError};
-use crate::hold::crash_mark::{self, ClearFailure};
+use crate::error::{Error, ErrorKind, Failure, OtherUse};
+use crate::events::Events;
+use crate::hold::crash_mark;
 use crate::hold::{Guard, Hold, acquire_in_session};
 use crate::line::contender::{Contender, JoinRequest, LINE_MAX, Mode};
 use crate::line::name::{Kind, Name, read_limit};
 use crate::node::NodePath;
-use crate::node::data::{RecordedOrder, Who};
-use crate::request::Events;
-use crate::request::receipts::OnceError;
+use crate::node::data::Who;
 use crate::session::Session;
 use crate::session::client::Client;
 use crate::session::recipe_options::RecipeOptions;
 use crate::session::retry::{Retry, until_answered};
-use crate::session::slots::NoSlot;
 use crate::session::telemetry::call;
 
 /// The place of a line, and the options of its contenders.
@@ -52,8 +50,8 @@ impl WaitQueue {
     }
 
     /// The current session.
-    pub(crate) async fn session(&self) -> Result<Session, AcquireError> {
-        Ok(self.options.session().await?)
+    pub(crate) async fn session(&self) -> Result<Session, Failure> {
+        self.options.session().await
     }
 
     pub(crate) fn who(&self, session: &Session) -> Who {
@@ -61,7 +59,7 @@ impl WaitQueue {
     }
 
     /// Joins the end of the line, and waits for its turn.
-    pub(crate) async fn acquire(&self, kind: Kind, mode: Mode) -> Result<Hold, AcquireError> {
+    pub(crate) async fn acquire(&self, kind: Kind, mode: Mode) -> Result<Hold, Failure> {
         let wait_queue = self.clone();
         let acquired = async move {
             let session = wait_queue.session().await?;
@@ -80,21 +78,20 @@ impl WaitQueue {
         session: &Session,
         kind: Kind,
         mode: Mode,
-    ) -> Result<Contender, AcquireError> {
+    ) -> Result<Contender, Failure> {
         let (wait_queue, in_session) = (self.clone(), session.clone());
         let joined = async move {
             let who = wait_queue.who(&in_session);
             let slot = in_session
                 .slot(&wait_queue.dir()?, &who, wait_queue.line_max)
-                .await;
-            let slot = slot.map_err(|reason| wait_queue.error(reason.into()))?;
+                .await?;
             let mut contender = wait_queue.join_as(&in_session, who, kind, mode).await?;
             contender.keep_slot(slot);
             Ok(contender)
         };
         // Otherwise a caller that does not poll this future could keep a slot without a node.
         let joined = session.runtime().as_task(joined).await;
-        joined.unwrap_or_else(|| Err(self.error(Failure::SessionEnded)))
+        joined.unwrap_or_else(|| Err(ErrorKind::SessionEnded.into()))
     }
 
     /// Joins the end of the line.
@@ -103,7 +100,7 @@ impl WaitQueue {
         session: &Session,
         kind: Kind,
         mode: Mode,
-    ) -> Result<Contender, AcquireError> {
+    ) -> Result<Contender, Failure> {
         self.join_as(session, self.who(session), kind, mode).await
     }
 
@@ -114,7 +111,7 @@ impl WaitQueue {
         who: Who,
         kind: Kind,
         mode: Mode,
-    ) -> Result<Contender, AcquireError> {
+    ) -> Result<Contender, Failure> {
         self.enter(session, who, kind, mode, None).await
     }
 
@@ -125,7 +122,7 @@ impl WaitQueue {
         kind: Kind,
         mode: Mode,
         first_limit: u32,
-    ) -> Result<Contender, AcquireError> {
+    ) -> Result<Contender, Failure> {
         self.enter(session, self.who(session), kind, mode, Some(first_limit))
             .await
     }
@@ -137,7 +134,7 @@ impl WaitQueue {
         kind: Kind,
         mode: Mode,
         first_limit: Option<u32>,
-    ) -> Result<Contender, AcquireError> {
+    ) -> Result<Contender, Failure> {
         let entry = JoinRequest {
             mode,
             kind,
@@ -149,8 +146,7 @@ impl WaitQueue {
             first_limit,
             once: None,
         };
-        let contender = Contender::enter(session, self.dir()?, entry).await;
-        let contender = contender.map_err(|failure| self.error(failure))?;
+        let contender = Contender::enter(session, self.dir()?, entry).await?;
         // Of two contenders that join at the same time, the later one sees the other before it, and gives its place up here.
         self.check_recipe(kind, contender.lower())?;
         self.check_layout(&contender).await?;
@@ -158,17 +154,14 @@ impl WaitQueue {
     }
 
     /// Waits for the turn of a contender and makes it a hold, with a crash mark if the options say so.
-    pub(crate) async fn turn(&self, mut contender: Contender) -> Result<Hold, AcquireError> {
-        let held = async {
-            contender.turn().await?;
-            let wait = contender.wait_so_far();
-            let hold = contender
-                .hold(&self.options.path, self.crash_mark, self.lock_delay)
-                .await?;
-            wait.granted();
-            Ok(hold)
-        };
-        held.await.map_err(|failure| self.error(failure))
+    pub(crate) async fn turn(&self, mut contender: Contender) -> Result<Hold, Failure> {
+        contender.turn().await?;
+        let wait = contender.wait_so_far();
+        let hold = contender
+            .hold(&self.options.path, self.crash_mark, self.lock_delay)
+            .await?;
+        wait.granted();
+        Ok(hold)
     }
 
     /// Acquires if no contender is in the way; `None` otherwise.
@@ -176,7 +169,7 @@ impl WaitQueue {
         &self,
         kind: Kind,
         mode: Mode,
-    ) -> Result<Option<Hold>, AcquireError> {
+    ) -> Result<Option<Hold>, Failure> {
         let wait_queue = self.clone();
         let tried = async move {
             let session = wait_queue.session().await?;
@@ -196,7 +189,7 @@ impl WaitQueue {
         kind: Kind,
         mode: Mode,
         own: Option<&str>,
-    ) -> Result<Option<Contender>, AcquireError> {
+    ) -> Result<Option<Contender>, Failure> {
         let is_own = |name: &Name| Some(name.as_str()) == own;
         let before = self.contenders(session).await?;
         self.check_recipe(kind, &before)?;
@@ -207,7 +200,7 @@ impl WaitQueue {
         if let Some(own) = own {
             // Names are never reused: if the node is there now, it was there all the time.
             if !contender.lower().any(is_own) {
-                return Err(self.error(Failure::Removed));
+                return Err(ErrorKind::Removed.into());
             }
             contender.tolerate(own);
         }
@@ -220,87 +213,57 @@ impl WaitQueue {
         &self,
         kind: Kind,
         others: impl IntoIterator<Item = &'a Name>,
-    ) -> Result<(), AcquireError> {
+    ) -> Result<(), Failure> {
         let mut kinds = others.into_iter().map(Name::kind);
         match kinds.find(|other| !other.goes_with(kind)) {
-            Some(other) if self.layout == Layout::Bellwether => Err(AcquireError::OtherRecipe {
-                path: self.options.path.clone(),
-                recipe: other.recipe(),
-            }),
+            Some(other) if self.layout == Layout::Bellwether => {
+                Err(ErrorKind::InUse(OtherUse::Recipe(other.recipe())).into())
+            }
             _ => Ok(()),
         }
     }
 
     /// Refuses a place behind a contender in the layout of another library: neither of them would wait for the other. All nodes of a
     /// directory share one sequence, so of two contenders that join at the same time, the later one is refused.
-    async fn check_layout(&self, contender: &Contender) -> Result<(), AcquireError> {
+    async fn check_layout(&self, contender: &Contender) -> Result<(), Failure> {
         let (zk, dir) = (contender.session().zk(), contender.dir());
         for stranger in contender.strangers() {
-            let stat = until_answered(|| zk.exists(&dir.child(stranger))).await;
-            let stat = stat.map_err(|error| self.error(error.into()))?;
+            let stat = until_answered(|| zk.exists(&dir.child(stranger))).await?;
             // Contenders are ephemeral. A user may give such a name to any other node.
             if stat.is_some_and(|stat| stat.ephemeral_owner != 0) {
-                return Err(AcquireError::OtherLayout {
-                    path: self.options.path.clone(),
-                    library: stranger.layout().library(),
-                });
+                let library = stranger.layout().library();
+                return Err(ErrorKind::InUse(OtherUse::Layout(library)).into());
             }
         }
         Ok(())
     }
 
     /// The contenders in the line now.
-    pub(crate) async fn contenders(&self, session: &Session) -> Result<Vec<Name>, AcquireError> {
+    pub(crate) async fn contenders(&self, session: &Session) -> Result<Vec<Name>, Failure> {
         let children = self.children(session).await?;
         Ok(self.layout.contenders(children).collect())
     }
 
     /// All children of the directory now, except nodes that this client has given up.
-    pub(crate) async fn children(&self, session: &Session) -> Result<Vec<String>, AcquireError> {
+    pub(crate) async fn children(&self, session: &Session) -> Result<Vec<String>, Failure> {
         session.cleaner().swept().await;
         match session.zk().children(self.dir()?.as_str()).await {
             Ok(children) => Ok(children),
             Err(zk::Error::NO_NODE) => Ok(Vec::new()),
             // After a lost reply, only the early look is missing.
             Err(error) if error.is_transient() => Ok(Vec::new()),
-            Err(error) => Err(self.error(error.into())),
+            Err(error) => Err(error.into()),
         }
     }
 
     /// Clears the crash mark; returns whether there was one.
-    pub(crate) async fn clear_mark(&self) -> Result<bool, ClearError> {
+    pub(crate) async fn clear_mark(&self) -> Result<bool, Failure> {
         let (dir, session) = (self.options.node()?, self.options.session().await?);
-        let path = self.options.path.clone();
-        match crash_mark::clear(session.zk(), &dir).await {
-            Ok(cleared) => Ok(cleared),
-            Err(ClearFailure::Held(who)) => Err(ClearError::Held {
-                path,
-                who: who.map(Box::new),
-            }),
-            Err(ClearFailure::Zk(source)) => Err(ClearError::Failed { path, source }),
-        }
+        crash_mark::clear(session.zk(), &dir).await
     }
 
-    /// Awaits an acquisition for at most `limit`.
-    pub(crate) async fn within<T>(
-        &self,
-        limit: Duration,
-        acquisition: impl Future<Output = Result<T, AcquireError>>,
-    ) -> Result<T, AcquireError> {
-        let late = || AcquireError::TimedOut {
-            path: self.options.path.clone(),
-            limit,
-        };
-        let runtime = self.options.client.runtime();
-        runtime.within(limit, acquisition, late).await
-    }
-
-    pub(crate) fn dir(&self) -> Result<NodePath, AcquireError> {
-        Ok(self.options.node()?)
-    }
-
-    pub(crate) fn error(&self, failure: Failure) -> AcquireError {
-        AcquireError::new(failure, &self.options.path)
+    pub(crate) fn dir(&self) -> Result<NodePath, Failure> {
+        self.options.node()
     }
 }
 
@@ -358,14 +321,14 @@ pub(crate) use {exclusive_options, layout_option, line_options};
 /// A place in the line of a recipe, which becomes a guard when its turn has come. When it is dropped, the place is given up.
 #[must_use = "the place in the line is given up when this is dropped"]
 pub struct Waiting<G> {
-    wait_queue: WaitQueue,
+    path: String,
+    client: Client,
     contender: Contender,
     take: Take<G>,
 }
 
 /// Waits for the turn of a contender and makes it a guard.
-type Take<G> =
-    Box<dyn FnOnce(Contender) -> BoxFuture<'static, Result<G, AcquireError>> + Send + Sync>;
+type Take<G> = Box<dyn FnOnce(Contender) -> BoxFuture<'static, Result<G, Failure>> + Send + Sync>;
 
 impl<G> Waiting<G> {
     pub(crate) fn new<F>(
@@ -374,10 +337,11 @@ impl<G> Waiting<G> {
         take: impl FnOnce(Contender) -> F + Send + Sync + 'static,
     ) -> Self
     where
-        F: Future<Output = Result<G, AcquireError>> + Send + 'static,
+        F: Future<Output = Result<G, Failure>> + Send + 'static,
     {
         Self {
-            wait_queue: wait_queue.clone(),
+            path: wait_queue.options.path.clone(),
+            client: wait_queue.options.client.clone(),
             contender,
             take: Box::new(|contender| Box::pin(take(contender))),
         }
@@ -396,21 +360,19 @@ impl<G> Waiting<G> {
     ///
     /// # Errors
     ///
-    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
-    pub async fn turn(self) -> Result<G, AcquireError>
+    /// [`ErrorKind`](crate::ErrorKind): `InUse`, `SessionEnded`, `Disconnected`, `Removed`, `Refused`.
+    pub async fn turn(mut self) -> Result<G, Error>
     where
         G: Guard,
     {
-        call!("line.turn", self.wait_queue.options.path)
-            .hold(self.turn_untraced())
+        call!("line.turn", &self.path)
+            .waits(&self.client, None)
+            .hold(async move {
+                // The line was not read since the place was taken, possibly long ago; the place may be lost by now.
+                self.contender.list().await?;
+                (self.take)(self.contender).await
+            })
             .await
-    }
-
-    async fn turn_untraced(mut self) -> Result<G, AcquireError> {
-        // The line was not read since the place was taken, possibly long ago; the place may be lost by now.
-        let looked = self.contender.list().await;
-        looked.map_err(|failure| self.wait_queue.error(failure))?;
-        (self.take)(self.contender).await
     }
 }
 
@@ -543,77 +505,4 @@ fn holders(line: &[Name], limit: Option<u64>) -> usize {
         kind => *name == &line[0] || (kind == Kind::Read && line[0].kind() == Kind::Read),
     };
     line.iter().take_while(holds).count()
-}
-
-/// The reason why a contender failed. The recipe turns it into its own error, with the path.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    Removed,
-    SessionEnded,
-    SequenceUsedUp,
-    LineFull {
-        depth: usize,
-    },
-    TooLarge {
-        bytes: usize,
-        bytes_max: usize,
-    },
-    TooManyEphemerals {
-        bytes: usize,
-    },
-    /// The order that the directory of a queue records.
-    OtherOrder(RecordedOrder),
-    Disconnected(zk::Error),
-    Refused(zk::Error),
-}
-
-impl From<zk::Error> for Failure {
-    fn from(error: zk::Error) -> Self {
-        match error {
-            error if error.is_transient() => Self::Disconnected(error),
-            zk::Error::SessionEnded(_) => Self::SessionEnded,
-            error => Self::Refused(error),
-        }
-    }
-}
-
-impl From<NoSlot> for Failure {
-    fn from(reason: NoSlot) -> Self {
-        match reason {
-            NoSlot::LineFull { depth } => Self::LineFull { depth },
-            NoSlot::SessionEnded => Self::SessionEnded,
-        }
-    }
-}
-
-impl From<OnceError> for Failure {
-    fn from(error: OnceError) -> Self {
-        match error {
-            OnceError::Refused(error) => zk::Error::from(error).into(),
-            OnceError::SessionEnded => Self::SessionEnded,
-            OnceError::OutcomeUnknown(error) => error.into(),
-            OnceError::TooManyEphemerals { bytes } => Self::TooManyEphemerals { bytes },
-        }
-    }
-}
-
-impl AcquireError {
-    pub(crate) fn new(failure: Failure, path: &str) -> Self {
-        let path = path.to_owned();
-        match failure {
-            Failure::Removed => Self::Removed { path },
-            Failure::SessionEnded => Self::SessionEnded { path },
-            Failure::SequenceUsedUp => Self::SequenceUsedUp { path },
-            Failure::LineFull { depth } => Self::LineFull { path, depth },
-            Failure::TooLarge { bytes, bytes_max } => Self::TooLarge {
-                path,
-                bytes,
-                bytes_max,
-            },
-            Failure::TooManyEphemerals { bytes } => Self::TooManyEphemerals { path, bytes },
-            Failure::Disconnected(source) => Self::Disconnected { path, source },
-            Failure::Refused(source) => Self::Refused { path, source },
-            Failure::OtherOrder(_) => unreachable!("only queues have an order"),
-        }
-    }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::select_all;
 
-use crate::error::{AcquireError, ClearError, Lost, ReleaseError};
+use crate::error::{Error, ErrorKind, Failure, Lost};
 use crate::hold::fence::FencingToken;
 use crate::hold::hold_watch::run_while;
 use crate::hold::{Hold, InTransit, Undo, guard_of_a_hold, release_unrepaired};
@@ -51,14 +51,14 @@ use crate::session::telemetry::call;
 /// # Session loss
 ///
 /// A short outage changes nothing but [`state`](Hold::state): places and holds belong to the session. When the session
-/// ends, waiters get [`AcquireError::SessionEnded`] and [`lost`](Hold::lost) resolves; the next [`acquire`](Self::acquire) works in the next session.
+/// ends, waiters get [`ErrorKind::SessionEnded`] and [`lost`](Hold::lost) resolves; the next [`acquire`](Self::acquire) works in the next session.
 ///
 /// # Example
 ///
 /// ```no_run
 /// # use std::time::Duration;
 /// # use bellwether::{Client, Lock};
-/// # use bellwether::error::AcquireError;
+/// use bellwether::{Error, ErrorKind};
 /// # async fn run(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
 /// let lock = Lock::new(client, "/jobs/nightly").message("nightly backup");
 /// match lock.acquire_timeout(Duration::from_secs(30)).await {
@@ -66,7 +66,7 @@ use crate::session::telemetry::call;
 ///         println!("running with token {}", guard.token());
 ///         guard.release().await?;
 ///     }
-///     Err(AcquireError::TimedOut { .. }) => println!("another process holds it"),
+///     Err(Error { kind: ErrorKind::TimedOut { .. }, .. }) => println!("another process holds it"),
 ///     Err(error) => return Err(error.into()),
 /// }
 /// # Ok(()) }
@@ -100,16 +100,10 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
-    pub async fn acquire(&self) -> Result<LockGuard, AcquireError> {
-        call!("lock.acquire", self.path())
-            .hold(self.acquire_untraced())
-            .await
-    }
-
-    async fn acquire_untraced(&self) -> Result<LockGuard, AcquireError> {
-        let hold = self.wait_queue.acquire(Kind::Lock, Mode::EXCLUSIVE).await?;
-        Ok(LockGuard { hold })
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
+    /// `SessionEnded`, `Disconnected`, `Full`, `Removed`, `Refused`.
+    pub async fn acquire(&self) -> Result<LockGuard, Error> {
+        self.acquire_within(None).await
     }
 
     /// Does the same as [`acquire`](Self::acquire), but gives up after a time. The limit is for the whole call.
@@ -121,10 +115,18 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`AcquireError::TimedOut`] when the limit has passed; else as [`acquire`](Self::acquire).
-    pub async fn acquire_timeout(&self, limit: Duration) -> Result<LockGuard, AcquireError> {
+    /// [`ErrorKind::TimedOut`] when the limit has passed; else as [`acquire`](Self::acquire).
+    pub async fn acquire_timeout(&self, limit: Duration) -> Result<LockGuard, Error> {
+        self.acquire_within(Some(limit)).await
+    }
+
+    async fn acquire_within(&self, limit: Option<Duration>) -> Result<LockGuard, Error> {
         call!("lock.acquire", self.path())
-            .hold(self.wait_queue.within(limit, self.acquire_untraced()))
+            .waits(self.client(), limit)
+            .hold(async {
+                let hold = self.wait_queue.acquire(Kind::Lock, Mode::EXCLUSIVE).await?;
+                Ok(LockGuard { hold })
+            })
             .await
     }
 
@@ -139,13 +141,11 @@ impl Lock {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire).
-    pub async fn try_acquire(&self) -> Result<Option<LockGuard>, AcquireError> {
+    pub async fn try_acquire(&self) -> Result<Option<LockGuard>, Error> {
         call!("lock.try_acquire", self.path())
             .try_hold(async {
-                let hold = self
-                    .wait_queue
-                    .try_acquire(Kind::Lock, Mode::EXCLUSIVE)
-                    .await?;
+                let (kind, mode) = (Kind::Lock, Mode::EXCLUSIVE);
+                let hold = self.wait_queue.try_acquire(kind, mode).await?;
                 Ok(hold.map(|hold| LockGuard { hold }))
             })
             .await
@@ -156,9 +156,9 @@ impl Lock {
     ///
     /// ```no_run
     /// # use bellwether::{Lock, LockGuard};
-    /// # use bellwether::error::AcquireError;
+    /// # use bellwether::Error;
     /// # use futures_util::StreamExt;
-    /// # async fn run(lock: &Lock) -> Result<LockGuard, AcquireError> {
+    /// # async fn run(lock: &Lock) -> Result<LockGuard, Error> {
     /// let waiting = lock.join().await?;
     /// let mut progress = waiting.progress();
     /// let turn = waiting.turn();
@@ -179,27 +179,20 @@ impl Lock {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire).
-    pub async fn join(&self) -> Result<Waiting<LockGuard>, AcquireError> {
+    pub async fn join(&self) -> Result<Waiting<LockGuard>, Error> {
         call!("lock.join", self.path())
-            .run(self.join_untraced())
+            .run(async {
+                let session = self.wait_queue.session().await?;
+                let (kind, mode) = (Kind::Lock, Mode::EXCLUSIVE);
+                let contender = self.wait_queue.join(&session, kind, mode).await?;
+                let wait_queue = self.wait_queue.clone();
+                let take = async move |contender| {
+                    let hold = wait_queue.turn(contender).await?;
+                    Ok(LockGuard { hold })
+                };
+                Ok(Waiting::new(&self.wait_queue, contender, take))
+            })
             .await
-    }
-
-    async fn join_untraced(&self) -> Result<Waiting<LockGuard>, AcquireError> {
-        let session = self.wait_queue.session().await?;
-        let contender = self
-            .wait_queue
-            .join(&session, Kind::Lock, Mode::EXCLUSIVE)
-            .await?;
-        let wait_queue = self.wait_queue.clone();
-        Ok(Waiting::new(
-            &self.wait_queue,
-            contender,
-            async move |contender| {
-                let hold = wait_queue.turn(contender).await?;
-                Ok(LockGuard { hold })
-            },
-        ))
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -236,8 +229,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// See [`ClearError`].
-    pub async fn clear_crash_mark(&self) -> Result<bool, ClearError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`, `Held`.
+    pub async fn clear_crash_mark(&self) -> Result<bool, Error> {
         call!("lock.clear_crash_mark", self.path())
             .ask(self.wait_queue.clear_mark())
             .await
@@ -320,9 +313,12 @@ impl MultiLock {
     }
 
     /// Refuses locks that cannot be acquired together.
-    fn check(&self) -> Result<(), AcquireError> {
+    fn check(&self) -> Result<(), Failure> {
         match self.refused.clone() {
-            Some((path, reason)) => Err(AcquireError::NotTogether { path, reason }),
+            Some((path, reason)) => {
+                let kind = ErrorKind::Unsupported { reason };
+                Err(Failure::elsewhere(path, kind))
+            }
             None => Ok(()),
         }
     }
@@ -335,10 +331,10 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`], for the first lock that cannot be acquired, and [`AcquireError::Lost`] if a lock that was already held is lost
-    /// meanwhile. The locks that were held are released in the background. [`AcquireError::NotTogether`] if they are on different servers, or one
-    /// is given twice with different options.
-    pub async fn acquire(&self) -> Result<MultiGuard, AcquireError> {
+    /// As [`Lock::acquire`], for the first lock that cannot be acquired, and [`ErrorKind::Lost`] if a lock that was already held is lost
+    /// meanwhile. The locks that were held are released in the background. [`ErrorKind::Unsupported`] if they are on different servers, or
+    /// one is given twice with different options.
+    pub async fn acquire(&self) -> Result<MultiGuard, Error> {
         call!("multi_lock.acquire", self.all_paths())
             .run(async {
                 self.check()?;
@@ -357,9 +353,8 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// [`AcquireError::TimedOut`], with the path that was waited for, when the limit has passed; else as
-    /// [`acquire`](Self::acquire).
-    pub async fn acquire_timeout(&self, limit: Duration) -> Result<MultiGuard, AcquireError> {
+    /// [`ErrorKind::TimedOut`], with the path that was waited for, when the limit has passed; else as [`acquire`](Self::acquire).
+    pub async fn acquire_timeout(&self, limit: Duration) -> Result<MultiGuard, Error> {
         call!("multi_lock.acquire", self.all_paths())
             .run(async {
                 self.check()?;
@@ -370,21 +365,21 @@ impl MultiLock {
                 let acquired = self.acquire_into(&mut all);
                 match first.client().runtime().timeout(limit, acquired).await {
                     Some(acquired) => acquired.map(|()| all.arrive()),
-                    None => Err(AcquireError::TimedOut {
-                        path: self.locks[all.guards.len()].path().to_owned(),
-                        limit,
-                    }),
+                    None => Err(Failure::elsewhere(
+                        self.locks[all.guards.len()].path(),
+                        ErrorKind::TimedOut { limit },
+                    )),
                 }
             })
             .await
     }
 
     /// Acquires one lock after the other, while the locks acquired so far are held.
-    async fn acquire_into(&self, all: &mut MultiGuard) -> Result<(), AcquireError> {
+    async fn acquire_into(&self, all: &mut MultiGuard) -> Result<(), Failure> {
         for lock in &self.locks {
             let guard = tokio::select! {
                 biased;
-                () = all.lost() => return Err(AcquireError::Lost { path: all.lost_path() }),
+                () = all.lost() => return Err(Failure::elsewhere(all.lost_path(), ErrorKind::Lost)),
                 guard = lock.acquire() => guard?,
             };
             all.guards.push(guard);
@@ -401,7 +396,7 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire).
-    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, AcquireError> {
+    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
         call!("multi_lock.try_acquire", self.all_paths())
             .find(async {
                 self.check()?;
@@ -509,7 +504,7 @@ impl MultiGuard {
     /// # Errors
     ///
     /// The first error; the remaining locks are released all the same.
-    pub async fn release(self) -> Result<(), ReleaseError> {
+    pub async fn release(self) -> Result<(), Error> {
         call!("multi_lock.release", self.all_paths())
             .run(async move {
                 let mut reported = Ok(());
@@ -517,7 +512,7 @@ impl MultiGuard {
                     let released = guard.release().await;
                     reported = reported.and(released);
                 }
-                reported
+                Ok(reported?)
             })
             .await
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use bellwether_client::process::Native;
 use tokio::sync::Mutex;
 
-use crate::error::{AcquireError, ConnectError, ReleaseError};
+use crate::error::{ConnectError, Error, ErrorKind, Failure};
 use crate::hold::{Guard, Hold, InTransit, Undo};
 use crate::lock::Lock;
 use crate::lock::rwlock::RwLock;
@@ -34,19 +34,19 @@ use crate::session::telemetry::call;
 ///
 /// ```no_run
 /// # use bellwether::{Client, Lock, ReentrantLock};
-/// # use bellwether::error::AcquireError;
-/// async fn outer(lock: &ReentrantLock) -> Result<(), AcquireError> {
+/// # use bellwether::Error;
+/// async fn outer(lock: &ReentrantLock) -> Result<(), Error> {
 ///     let _guard = lock.acquire().await?;
 ///     inner(lock).await
 /// }
 ///
-/// async fn inner(lock: &ReentrantLock) -> Result<(), AcquireError> {
+/// async fn inner(lock: &ReentrantLock) -> Result<(), Error> {
 ///     let guard = lock.acquire().await?;
 ///     println!("held {} times, with token {}", guard.count(), guard.token());
 ///     Ok(())
 /// }
 ///
-/// # async fn run(client: &Client) -> Result<(), AcquireError> {
+/// # async fn run(client: &Client) -> Result<(), Error> {
 /// outer(&ReentrantLock::new(Lock::new(client, "/jobs/nightly"))).await
 /// # }
 /// ```
@@ -81,13 +81,13 @@ impl ReentrantLock {
     /// # Errors
     ///
     /// As [`Lock::acquire`].
-    pub async fn acquire(&self) -> Result<ReentrantGuard, AcquireError> {
+    pub async fn acquire(&self) -> Result<ReentrantGuard, Error> {
         call!("reentrant_lock.acquire", self.path())
             .hold(async {
                 let lock = self.lock.clone();
                 let acquire = async move { lock.acquire().await.map(Taken::exclusive) };
                 let client = self.lock.client();
-                self.held.share_or(client, self.path(), acquire).await
+                self.held.share_or(client, acquire).await
             })
             .await
     }
@@ -116,8 +116,8 @@ impl ReentrantLock {
 ///
 /// ```no_run
 /// # use bellwether::{Client, ReentrantRwLock, RwLock};
-/// # use bellwether::error::AcquireError;
-/// # async fn run(client: &Client) -> Result<(), AcquireError> {
+/// # use bellwether::Error;
+/// # async fn run(client: &Client) -> Result<(), Error> {
 /// let lock = ReentrantRwLock::new(RwLock::new(client, "/config/lock"));
 /// let outer = lock.read().await?;
 /// // Granted at once, even if a writer waits.
@@ -156,13 +156,13 @@ impl ReentrantRwLock {
     /// # Errors
     ///
     /// As [`RwLock::read`].
-    pub async fn read(&self) -> Result<ReentrantGuard, AcquireError> {
+    pub async fn read(&self) -> Result<ReentrantGuard, Error> {
         call!("reentrant_rwlock.read", self.path())
             .hold(async {
                 let lock = self.lock.clone();
                 let read = async move { lock.read().await.map(Taken::shared) };
                 let client = self.lock.client();
-                self.held.share_or(client, self.path(), read).await
+                self.held.share_or(client, read).await
             })
             .await
     }
@@ -175,18 +175,19 @@ impl ReentrantRwLock {
     ///
     /// # Errors
     ///
-    /// [`AcquireError::HoldsReadSide`] if the handle reads; else as [`RwLock::write`].
-    pub async fn write(&self) -> Result<ReentrantGuard, AcquireError> {
+    /// [`ErrorKind::Unsupported`] if the handle reads; else as [`RwLock::write`].
+    pub async fn write(&self) -> Result<ReentrantGuard, Error> {
         call!("reentrant_rwlock.write", self.path())
             .hold(async {
                 let lock = self.lock.clone();
                 let write = async move { lock.write().await.map(Taken::exclusive) };
                 let client = self.lock.client();
-                let guard = self.held.share_or(client, self.path(), write).await?;
+                let guard = self.held.share_or(client, write).await?;
                 match guard.taken.is_shared {
-                    true => Err(AcquireError::HoldsReadSide {
-                        path: self.lock.path().to_owned(),
-                    }),
+                    true => Err(ErrorKind::Unsupported {
+                        reason: "the handle holds the read side",
+                    }
+                    .into()),
                     false => Ok(guard),
                 }
             })
@@ -212,9 +213,8 @@ impl HandleHold {
     async fn share_or(
         &self,
         client: &Client,
-        path: &str,
-        take: impl Future<Output = Result<Taken, AcquireError>> + Send + 'static,
-    ) -> Result<ReentrantGuard, AcquireError> {
+        take: impl Future<Output = Result<Taken, Error>> + Send + 'static,
+    ) -> Result<ReentrantGuard, Failure> {
         if let Ok(held) = self.0.try_lock()
             && let Some(taken) = held.upgrade().filter(|taken| taken.hold.is_held())
         {
@@ -225,17 +225,14 @@ impl HandleHold {
         let shared = async move { InTransit::new(held.share_or_take(take).await) };
         match client.runtime().spawn(shared).await {
             Some(guard) => guard.arrive().map(ReentrantGuard::delivered),
-            None => Err(AcquireError::NoSession {
-                path: path.to_owned(),
-                source: ConnectError::RuntimeGone,
-            }),
+            None => Err(ConnectError::RuntimeGone.into()),
         }
     }
 
     async fn share_or_take(
         self,
-        take: impl Future<Output = Result<Taken, AcquireError>>,
-    ) -> Result<ReentrantGuard, AcquireError> {
+        take: impl Future<Output = Result<Taken, Error>>,
+    ) -> Result<ReentrantGuard, Failure> {
         // In a forked child: a task of the parent may have it locked. The lock below fails.
         if self.0.process().is_forked() {
             let taken = Arc::new(take.await?);
@@ -293,8 +290,8 @@ impl ReentrantGuard {
     ///
     /// # Errors
     ///
-    /// See [`ReleaseError`]; only the last one reports.
-    pub async fn release(self) -> Result<(), ReleaseError> {
+    /// [`ErrorKind`](crate::ErrorKind): `NotHeld`, `LostWithSession`, `Refused`; only the last one reports.
+    pub async fn release(self) -> Result<(), Error> {
         match Arc::into_inner(self.taken) {
             Some(taken) => taken.hold.release().await,
             None => Ok(()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::{AcquireError, ClearError, ReleaseError};
+use crate::error::{Error, Failure};
 use crate::hold::{Hold, acquire_in_session, guard_of_a_hold, release_unrepaired};
 use crate::line::contender::{Contender, Mode};
 use crate::line::name::Kind;
@@ -84,18 +84,10 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
-    pub async fn read(&self) -> Result<ReadGuard, AcquireError> {
-        call!("rwlock.read", self.path())
-            .hold(self.read_untraced())
-            .await
-    }
-
-    async fn read_untraced(&self) -> Result<ReadGuard, AcquireError> {
-        Ok(ReadGuard {
-            hold: self.wait_queue.acquire(Kind::Read, Mode::SHARED).await?,
-            wait_queue: self.wait_queue.clone(),
-        })
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
+    /// `SessionEnded`, `Disconnected`, `Full`, `Removed`, `Refused`.
+    pub async fn read(&self) -> Result<ReadGuard, Error> {
+        self.read_within(None).await
     }
 
     /// Waits until no contender is before this writer, and returns the guard.
@@ -107,21 +99,8 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`read`](Self::read).
-    pub async fn write(&self) -> Result<WriteGuard, AcquireError> {
-        call!("rwlock.write", self.path())
-            .hold(self.write_untraced())
-            .await
-    }
-
-    async fn write_untraced(&self) -> Result<WriteGuard, AcquireError> {
-        let wait_queue = self.wait_queue.clone();
-        let acquired = async move {
-            let session = wait_queue.session().await?;
-            let (kind, mode) = (Kind::Write, Mode::EXCLUSIVE);
-            let contender = wait_queue.join_with_slot(&session, kind, mode).await?;
-            WriteGuard::take(&wait_queue, contender).await
-        };
-        acquire_in_session(self.wait_queue.options.client.runtime(), acquired).await
+    pub async fn write(&self) -> Result<WriteGuard, Error> {
+        self.write_within(None).await
     }
 
     /// Does the same as [`read`](Self::read), but gives up after a time. The limit is for the whole call.
@@ -132,10 +111,20 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// [`AcquireError::TimedOut`] when the limit has passed; else as [`read`](Self::read).
-    pub async fn read_timeout(&self, limit: Duration) -> Result<ReadGuard, AcquireError> {
+    /// [`ErrorKind::TimedOut`] when the limit has passed; else as [`read`](Self::read).
+    pub async fn read_timeout(&self, limit: Duration) -> Result<ReadGuard, Error> {
+        self.read_within(Some(limit)).await
+    }
+
+    async fn read_within(&self, limit: Option<Duration>) -> Result<ReadGuard, Error> {
         call!("rwlock.read", self.path())
-            .hold(self.wait_queue.within(limit, self.read_untraced()))
+            .waits(self.client(), limit)
+            .hold(async {
+                Ok(ReadGuard {
+                    hold: self.wait_queue.acquire(Kind::Read, Mode::SHARED).await?,
+                    wait_queue: self.wait_queue.clone(),
+                })
+            })
             .await
     }
 
@@ -147,10 +136,23 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// [`AcquireError::TimedOut`] when the limit has passed; else as [`read`](Self::read).
-    pub async fn write_timeout(&self, limit: Duration) -> Result<WriteGuard, AcquireError> {
+    /// [`ErrorKind::TimedOut`] when the limit has passed; else as [`read`](Self::read).
+    pub async fn write_timeout(&self, limit: Duration) -> Result<WriteGuard, Error> {
+        self.write_within(Some(limit)).await
+    }
+
+    async fn write_within(&self, limit: Option<Duration>) -> Result<WriteGuard, Error> {
+        let runtime = self.client().runtime();
+        let wait_queue = self.wait_queue.clone();
+        let acquired = async move {
+            let session = wait_queue.session().await?;
+            let (kind, mode) = (Kind::Write, Mode::EXCLUSIVE);
+            let contender = wait_queue.join_with_slot(&session, kind, mode).await?;
+            WriteGuard::take(&wait_queue, contender).await
+        };
         call!("rwlock.write", self.path())
-            .hold(self.wait_queue.within(limit, self.write_untraced()))
+            .waits(self.client(), limit)
+            .hold(acquire_in_session(runtime, acquired))
             .await
     }
 
@@ -165,7 +167,7 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`read`](Self::read).
-    pub async fn try_read(&self) -> Result<Option<ReadGuard>, AcquireError> {
+    pub async fn try_read(&self) -> Result<Option<ReadGuard>, Error> {
         call!("rwlock.try_read", self.path())
             .try_hold(async {
                 let hold = self
@@ -189,7 +191,7 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`read`](Self::read).
-    pub async fn try_write(&self) -> Result<Option<WriteGuard>, AcquireError> {
+    pub async fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
         call!("rwlock.try_write", self.path())
             .try_hold(async {
                 let session = self.wait_queue.session().await?;
@@ -207,7 +209,7 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`read`](Self::read).
-    pub async fn join_read(&self) -> Result<Waiting<ReadGuard>, AcquireError> {
+    pub async fn join_read(&self) -> Result<Waiting<ReadGuard>, Error> {
         call!("rwlock.join_read", self.path())
             .run(async {
                 let session = self.wait_queue.session().await?;
@@ -237,7 +239,7 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`read`](Self::read).
-    pub async fn join_write(&self) -> Result<Waiting<WriteGuard>, AcquireError> {
+    pub async fn join_write(&self) -> Result<Waiting<WriteGuard>, Error> {
         call!("rwlock.join_write", self.path())
             .run(async {
                 let session = self.wait_queue.session().await?;
@@ -266,8 +268,8 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// See [`ClearError`].
-    pub async fn clear_crash_mark(&self) -> Result<bool, ClearError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`, `Held`.
+    pub async fn clear_crash_mark(&self) -> Result<bool, Error> {
         call!("rwlock.clear_crash_mark", self.path())
             .ask(self.wait_queue.clear_mark())
             .await
@@ -279,7 +281,7 @@ async fn try_write(
     wait_queue: &WaitQueue,
     session: Session,
     own: Option<&str>,
-) -> Result<Option<WriteGuard>, AcquireError> {
+) -> Result<Option<WriteGuard>, Failure> {
     let (queue, own) = (wait_queue.clone(), own.map(str::to_owned));
     let tried = async move {
         let (own, mode) = (own.as_deref(), Mode::EXCLUSIVE);
@@ -311,16 +313,12 @@ impl ReadGuard {
     ///
     /// See [`UpgradeError`], which has this guard in it.
     pub async fn try_upgrade(self) -> Result<WriteGuard, UpgradeError> {
-        call!("rwlock.try_upgrade", self.path())
-            .hold(self.try_upgrade_untraced())
-            .await
-    }
-
-    async fn try_upgrade_untraced(self) -> Result<WriteGuard, UpgradeError> {
         // In the session that reads: in another one the read side would be in the way.
         let session = self.hold.session().clone();
-        let written = try_write(&self.wait_queue, session, Some(self.hold.node()));
-        match written.await {
+        let written = call!("rwlock.try_upgrade", self.path())
+            .try_hold(try_write(&self.wait_queue, session, Some(self.hold.node())))
+            .await;
+        match written {
             // The read side is released with this guard: its node blocks only contenders that the new write node blocks too.
             Ok(Some(guard)) => Ok(guard),
             Ok(None) => Err(UpgradeError::Refused {
@@ -349,7 +347,7 @@ pub struct WriteGuard {
 }
 
 impl WriteGuard {
-    async fn take(wait_queue: &WaitQueue, contender: Contender) -> Result<Self, AcquireError> {
+    async fn take(wait_queue: &WaitQueue, contender: Contender) -> Result<Self, Failure> {
         Ok(Self {
             who: contender.who().clone(),
             hold: wait_queue.turn(contender).await?,
@@ -367,8 +365,8 @@ impl WriteGuard {
     ///
     /// # Errors
     ///
-    /// See [`ReleaseError`]: the hold has ended.
-    pub async fn downgrade(self) -> Result<ReadGuard, ReleaseError> {
+    /// [`ErrorKind`](crate::ErrorKind): `NotHeld`, `LostWithSession`, `Refused`: the hold has ended.
+    pub async fn downgrade(self) -> Result<ReadGuard, Error> {
         call!("rwlock.downgrade", self.path())
             .hold(async move {
                 Ok(ReadGuard {
@@ -397,7 +395,7 @@ pub enum UpgradeError {
     #[error("cannot upgrade at {}", guard.path())]
     Failed {
         guard: Box<ReadGuard>,
-        source: AcquireError,
+        source: Error,
     },
 }
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use bellwether_client as zk;
 
-use crate::error::{AcquireError, LimitError};
+use crate::error::{Error, ErrorKind, Failure, OtherUse};
 use crate::hold::{Hold, acquire_in_session, guard_of_a_hold};
 use crate::line::contender::{Contender, Mode};
 use crate::line::name::{Kind, Name, read_limit};
-use crate::line::{Failure, WaitQueue, Waiting, line_options};
+use crate::line::{WaitQueue, Waiting, line_options};
 use crate::node::NodePath;
 use crate::node::data::NodeData;
 use crate::session::Session;
@@ -84,8 +84,9 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// See [`AcquireError`]; never [`AcquireError::TimedOut`].
-    pub async fn acquire(&self) -> Result<Permit, AcquireError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
+    /// `SessionEnded`, `Disconnected`, `Full`, `Removed`, `Refused`.
+    pub async fn acquire(&self) -> Result<Permit, Error> {
         self.acquire_many(1).await
     }
 
@@ -98,20 +99,8 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire).
-    pub async fn acquire_many(&self, permits: u32) -> Result<Permit, AcquireError> {
-        call!("semaphore.acquire", self.path())
-            .hold(self.acquire_many_untraced(permits))
-            .await
-    }
-
-    async fn acquire_many_untraced(&self, permits: u32) -> Result<Permit, AcquireError> {
-        let this = self.clone();
-        let acquired = async move {
-            let session = this.wait_queue.session().await?;
-            let contender = this.enter(&session, permits.max(1)).await?;
-            this.admit(contender, permits.max(1)).await
-        };
-        acquire_in_session(self.wait_queue.options.client.runtime(), acquired).await
+    pub async fn acquire_many(&self, permits: u32) -> Result<Permit, Error> {
+        self.acquire_within(permits, None).await
     }
 
     /// Does the same as [`acquire`](Self::acquire), but gives up after a time. The limit is for the whole call.
@@ -122,8 +111,8 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`AcquireError::TimedOut`] when the limit has passed; else as [`acquire`](Self::acquire).
-    pub async fn acquire_timeout(&self, limit: Duration) -> Result<Permit, AcquireError> {
+    /// [`ErrorKind::TimedOut`] when the limit has passed; else as [`acquire`](Self::acquire).
+    pub async fn acquire_timeout(&self, limit: Duration) -> Result<Permit, Error> {
         self.acquire_many_timeout(1, limit).await
     }
 
@@ -140,12 +129,21 @@ impl Semaphore {
         &self,
         permits: u32,
         limit: Duration,
-    ) -> Result<Permit, AcquireError> {
+    ) -> Result<Permit, Error> {
+        self.acquire_within(permits, Some(limit)).await
+    }
+
+    async fn acquire_within(&self, permits: u32, limit: Option<Duration>) -> Result<Permit, Error> {
+        let runtime = self.wait_queue.options.client.runtime();
+        let this = self.clone();
+        let acquired = async move {
+            let session = this.wait_queue.session().await?;
+            let contender = this.enter(&session, permits.max(1)).await?;
+            this.admit(contender, permits.max(1)).await
+        };
         call!("semaphore.acquire", self.path())
-            .hold(
-                self.wait_queue
-                    .within(limit, self.acquire_many_untraced(permits)),
-            )
+            .waits(&self.wait_queue.options.client, limit)
+            .hold(acquire_in_session(runtime, acquired))
             .await
     }
 
@@ -158,7 +156,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire).
-    pub async fn try_acquire(&self) -> Result<Option<Permit>, AcquireError> {
+    pub async fn try_acquire(&self) -> Result<Option<Permit>, Error> {
         self.try_acquire_many(1).await
     }
 
@@ -173,7 +171,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire).
-    pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<Permit>, AcquireError> {
+    pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<Permit>, Error> {
         call!("semaphore.try_acquire", self.path())
             .try_hold(async {
                 let this = self.clone();
@@ -183,7 +181,7 @@ impl Semaphore {
             .await
     }
 
-    async fn attempt(&self, permits: u32) -> Result<Option<Permit>, AcquireError> {
+    async fn attempt(&self, permits: u32) -> Result<Option<Permit>, Failure> {
         let session = self.wait_queue.session().await?;
         let permits = permits.max(1);
         let dir = self.wait_queue.dir()?;
@@ -201,8 +199,7 @@ impl Semaphore {
             permits,
             self.first_limit,
         );
-        let admitted = applicant.is_admitted().await;
-        if !admitted.map_err(|denial| self.denied(denial))? {
+        if !applicant.is_admitted().await? {
             return Ok(None);
         }
         self.permit(applicant).await.map(Some)
@@ -217,7 +214,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire).
-    pub async fn join(&self) -> Result<Waiting<Permit>, AcquireError> {
+    pub async fn join(&self) -> Result<Waiting<Permit>, Error> {
         self.join_many(1).await
     }
 
@@ -230,22 +227,17 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire).
-    pub async fn join_many(&self, permits: u32) -> Result<Waiting<Permit>, AcquireError> {
+    pub async fn join_many(&self, permits: u32) -> Result<Waiting<Permit>, Error> {
         call!("semaphore.join", self.path())
-            .run(self.join_many_untraced(permits))
+            .run(async {
+                let semaphore = self.clone();
+                let session = self.wait_queue.session().await?;
+                let permits = permits.max(1);
+                let contender = self.enter(&session, permits).await?;
+                let take = async move |contender| semaphore.admit(contender, permits).await;
+                Ok(Waiting::new(&self.wait_queue, contender, take))
+            })
             .await
-    }
-
-    async fn join_many_untraced(&self, permits: u32) -> Result<Waiting<Permit>, AcquireError> {
-        let semaphore = self.clone();
-        let session = self.wait_queue.session().await?;
-        let permits = permits.max(1);
-        let contender = self.enter(&session, permits).await?;
-        Ok(Waiting::new(
-            &self.wait_queue,
-            contender,
-            async move |contender| semaphore.admit(contender, permits).await,
-        ))
     }
 
     /// The limit: how many permits there are, in use or not.
@@ -256,25 +248,22 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// See [`LimitError`].
-    pub async fn limit(&self) -> Result<u32, LimitError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`, `InUse`.
+    pub async fn limit(&self) -> Result<u32, Error> {
         call!("semaphore.limit", self.path())
-            .run(self.limit_untraced())
+            .run(async {
+                let session = self.wait_queue.session().await?;
+                let dir = self.wait_queue.dir()?;
+                let read = until_answered(|| session.zk().get(dir.as_str())).await;
+                match found(read)? {
+                    Some((data, _)) if !data.is_empty() => {
+                        let limit = read_limit(&data).and_then(|limit| u32::try_from(limit).ok());
+                        Ok(limit.ok_or(NO_LIMIT)?)
+                    }
+                    _ => Ok(self.first_limit),
+                }
+            })
             .await
-    }
-
-    async fn limit_untraced(&self) -> Result<u32, LimitError> {
-        let (session, dir) = (self.session().await?, self.dir()?);
-        let read = until_answered(|| session.zk().get(dir.as_str())).await;
-        match found(read).map_err(|source| self.failed(source))? {
-            Some((data, _)) if !data.is_empty() => {
-                let limit = read_limit(&data).and_then(|limit| u32::try_from(limit).ok());
-                limit.ok_or_else(|| LimitError::NoLimit {
-                    path: self.wait_queue.options.path.clone(),
-                })
-            }
-            _ => Ok(self.first_limit),
-        }
     }
 
     /// Changes the limit for all users. Waiters are admitted if they fit now; holders keep their permits, even beyond a lower limit.
@@ -285,14 +274,13 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// See [`LimitError`].
-    pub async fn set_limit(&self, limit: u32) -> Result<(), LimitError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    pub async fn set_limit(&self, limit: u32) -> Result<(), Error> {
         call!("semaphore.set_limit", self.path())
             .run(async {
-                let (dir, data) = (self.dir()?, limit.to_string());
-                let session = self.session().await?;
-                let set = self.set_data(&session, &dir, data.as_bytes());
-                set.await.map_err(|source| self.failed(source))
+                let (dir, data) = (self.wait_queue.dir()?, limit.to_string());
+                let session = self.wait_queue.session().await?;
+                Ok(self.set_data(&session, &dir, data.as_bytes()).await?)
             })
             .await
     }
@@ -333,31 +321,7 @@ impl Semaphore {
         }
     }
 
-    fn failed(&self, source: zk::Error) -> LimitError {
-        LimitError::Failed {
-            path: self.wait_queue.options.path.clone(),
-            source,
-        }
-    }
-
-    async fn session(&self) -> Result<Session, LimitError> {
-        Ok(self.wait_queue.options.session().await?)
-    }
-
-    fn dir(&self) -> Result<NodePath, LimitError> {
-        Ok(self.wait_queue.options.node()?)
-    }
-
-    fn denied(&self, denial: Denial) -> AcquireError {
-        match denial {
-            Denial::NoLimit => AcquireError::NoLimit {
-                path: self.wait_queue.options.path.clone(),
-            },
-            Denial::Failed(failure) => self.wait_queue.error(failure),
-        }
-    }
-
-    async fn enter(&self, session: &Session, permits: u32) -> Result<Contender, AcquireError> {
+    async fn enter(&self, session: &Session, permits: u32) -> Result<Contender, Failure> {
         let kind = Kind::Permit(permits);
         let limit = self.first_limit;
         self.wait_queue
@@ -365,14 +329,13 @@ impl Semaphore {
             .await
     }
 
-    async fn admit(&self, contender: Contender, permits: u32) -> Result<Permit, AcquireError> {
+    async fn admit(&self, contender: Contender, permits: u32) -> Result<Permit, Failure> {
         let mut applicant = Applicant::new(contender, permits, self.first_limit);
-        let admitted = applicant.wait_for_admission().await;
-        admitted.map_err(|denial| self.denied(denial))?;
+        applicant.wait_for_admission().await?;
         self.permit(applicant).await
     }
 
-    async fn permit(&self, applicant: Applicant) -> Result<Permit, AcquireError> {
+    async fn permit(&self, applicant: Applicant) -> Result<Permit, Failure> {
         let Applicant {
             contender, permits, ..
         } = applicant;
@@ -434,7 +397,7 @@ impl Applicant {
         }
     }
 
-    async fn wait_for_admission(&mut self) -> Result<(), Denial> {
+    async fn wait_for_admission(&mut self) -> Result<(), Failure> {
         while !self.is_admitted().await? {
             self.is_first |= weight(self.contender.lower()) <= self.limit().await?.0;
             if self.is_first {
@@ -448,13 +411,13 @@ impl Applicant {
 
     /// Returns whether the contenders before it leave enough permits, as of the last look. Contenders behind it do not count, since none
     /// overtakes.
-    async fn is_admitted(&mut self) -> Result<bool, Denial> {
+    async fn is_admitted(&mut self) -> Result<bool, Failure> {
         let (limit, _) = self.limit().await?;
         Ok(weight(self.contender.lower()) + u64::from(self.permits) <= limit)
     }
 
     /// The limit, and the zxid that set it, as of the last look. Sets it if it was never set.
-    async fn limit(&mut self) -> Result<(u64, i64), Denial> {
+    async fn limit(&mut self) -> Result<(u64, i64), Failure> {
         loop {
             let (data, stat) = match self.contender.directory() {
                 Some(directory) => directory,
@@ -464,7 +427,7 @@ impl Applicant {
                 }
             };
             if !data.is_empty() {
-                let limit = read_limit(data).ok_or(Denial::NoLimit)?;
+                let limit = read_limit(data).ok_or(NO_LIMIT)?;
                 return Ok((limit, stat.mzxid));
             }
             let (zk, dir) = (self.contender.session().zk(), self.contender.dir());
@@ -474,14 +437,14 @@ impl Applicant {
                 // The next look shows the limit that was set.
                 Ok(_) | Err(zk::Error::BAD_VERSION) => {}
                 Err(error) if error.is_transient() => {}
-                Err(error) => return Err(Failure::from(error).into()),
+                Err(error) => return Err(error.into()),
             }
             self.contender.list().await?;
         }
     }
 
     /// First waiter in line: reads the line with watches, and waits until a holder leaves or the limit changes.
-    async fn wait_for_the_line(&mut self) -> Result<(), Denial> {
+    async fn wait_for_the_line(&mut self) -> Result<(), Failure> {
         let limit_watch = self.limit_watch.take();
         let (mut line, mut limit) = self.contender.watch_line(limit_watch).await?;
         if self.is_admitted().await? {
@@ -496,13 +459,13 @@ impl Applicant {
             event = &mut limit => event,
         };
         match event {
-            Happened::SessionEnded => Err(Failure::SessionEnded.into()),
+            Happened::SessionEnded => Err(ErrorKind::SessionEnded.into()),
             _ => Ok(()),
         }
     }
 
     /// Behind another waiter: waits until that waiter is admitted or leaves.
-    async fn wait_for_the_one_before(&mut self) -> Result<(), Denial> {
+    async fn wait_for_the_one_before(&mut self) -> Result<(), Failure> {
         let (_, limit_set_at) = self.limit().await?;
         let Some(before) = self.contender.nearest() else {
             return Ok(());
@@ -516,7 +479,7 @@ impl Applicant {
                 Ok(())
             }
             Ok((_, _, watch)) => match self.contender.wait(NodeEvent::of(watch)).await? {
-                Happened::Deleted => Ok(self.contender.list().await?),
+                Happened::Deleted => self.contender.list().await,
                 // Admitted, or its data changed: watching the line is safe in both cases.
                 _ => {
                     self.is_first = true;
@@ -524,24 +487,14 @@ impl Applicant {
                 }
             },
             Err(error) if error == zk::Error::NO_NODE || error.is_transient() => {
-                Ok(self.contender.list().await?)
+                self.contender.list().await
             }
-            Err(error) => Err(Failure::from(error).into()),
+            Err(error) => Err(error.into()),
         }
     }
 }
 
-/// The reason why an applicant has no permits.
-enum Denial {
-    NoLimit,
-    Failed(Failure),
-}
-
-impl From<Failure> for Denial {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
-}
+const NO_LIMIT: ErrorKind = ErrorKind::InUse(OtherUse::NoLimit);
 
 fn is_granted(data: &[u8]) -> bool {
     NodeData::from_data(data).is_some_and(|data| data.granted)

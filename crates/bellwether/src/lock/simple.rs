@@ -6,12 +6,10 @@ use std::time::Duration;
 use bellwether_client as zk;
 use bytes::Bytes;
 
-use crate::error::AcquireError;
+use crate::error::{Error, ErrorKind, Failure};
 use crate::hold::crash_mark::Previous;
 use crate::hold::ephemeral_node::{EphemeralNode, Naming, OwnWatch};
 use crate::hold::{Hold, guard_of_a_hold};
-use crate::line::Failure;
-use crate::node::data::DATA_BYTES_MAX;
 use crate::node::{Access, ClaimData, NodePath, OperationId};
 use crate::request::receipts;
 use crate::session::Session;
@@ -85,21 +83,10 @@ impl SimpleLock {
     ///
     /// # Errors
     ///
-    /// See [`AcquireError`].
-    pub async fn acquire(&self) -> Result<SimpleGuard, AcquireError> {
-        call!("simple_lock.acquire", self.path())
-            .hold(self.acquire_untraced())
-            .await
-    }
-
-    async fn acquire_untraced(&self) -> Result<SimpleGuard, AcquireError> {
-        let mut attempt = Acquisition::new(self).await?;
-        loop {
-            match attempt.create().await.map_err(|f| self.error(f))? {
-                Tried::Held(guard) => return Ok(guard),
-                Tried::Taken(read) => attempt.wait(read).await.map_err(|f| self.error(f))?,
-            }
-        }
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `SessionEnded`, `Disconnected`,
+    /// `Removed`, `Refused`.
+    pub async fn acquire(&self) -> Result<SimpleGuard, Error> {
+        self.acquire_within(None).await
     }
 
     /// Does the same as [`acquire`](Self::acquire), but gives up after a time. The limit is for the whole call.
@@ -110,16 +97,22 @@ impl SimpleLock {
     ///
     /// # Errors
     ///
-    /// [`AcquireError::TimedOut`] when the limit has passed; else as [`acquire`](Self::acquire).
-    pub async fn acquire_timeout(&self, limit: Duration) -> Result<SimpleGuard, AcquireError> {
+    /// [`ErrorKind::TimedOut`] when the limit has passed; else as [`acquire`](Self::acquire).
+    pub async fn acquire_timeout(&self, limit: Duration) -> Result<SimpleGuard, Error> {
+        self.acquire_within(Some(limit)).await
+    }
+
+    async fn acquire_within(&self, limit: Option<Duration>) -> Result<SimpleGuard, Error> {
         call!("simple_lock.acquire", self.path())
+            .waits(&self.options.client, limit)
             .hold(async {
-                let late = || AcquireError::TimedOut {
-                    path: self.options.path.clone(),
-                    limit,
-                };
-                let runtime = self.options.client.runtime();
-                runtime.within(limit, self.acquire_untraced(), late).await
+                let mut attempt = Acquisition::new(self).await?;
+                loop {
+                    match attempt.create().await? {
+                        Tried::Held(guard) => return Ok(guard),
+                        Tried::Taken(read) => attempt.wait(read).await?,
+                    }
+                }
             })
             .await
     }
@@ -133,22 +126,18 @@ impl SimpleLock {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire).
-    pub async fn try_acquire(&self) -> Result<Option<SimpleGuard>, AcquireError> {
+    pub async fn try_acquire(&self) -> Result<Option<SimpleGuard>, Error> {
         call!("simple_lock.try_acquire", self.path())
             .try_hold(async {
                 let mut attempt = Acquisition::new(self).await?;
                 // Otherwise it might find the own node of an earlier call.
                 attempt.session.cleaner().swept().await;
-                match attempt.create().await.map_err(|f| self.error(f))? {
+                match attempt.create().await? {
                     Tried::Held(guard) => Ok(Some(guard)),
                     Tried::Taken(_) => Ok(None),
                 }
             })
             .await
-    }
-
-    fn error(&self, failure: Failure) -> AcquireError {
-        AcquireError::new(failure, &self.options.path)
     }
 }
 
@@ -183,19 +172,13 @@ enum Tried {
 }
 
 impl<'a> Acquisition<'a> {
-    async fn new(lock: &'a SimpleLock) -> Result<Self, AcquireError> {
+    async fn new(lock: &'a SimpleLock) -> Result<Self, Failure> {
         let (node, session) = (lock.options.node()?, lock.options.session().await?);
         let who = lock.options.who(&session);
         let acquisition = OperationId::new().to_string();
         let claim = ClaimData::new(who, &acquisition);
         let data = claim.to_data();
-        if data.len() > DATA_BYTES_MAX {
-            return Err(AcquireError::TooLarge {
-                path: lock.options.path.clone(),
-                bytes: data.len(),
-                bytes_max: DATA_BYTES_MAX,
-            });
-        }
+        Failure::check_size(data.len())?;
         Ok(Self {
             receipt: receipts::new_path(&session, &node.directory()),
             node,
@@ -214,9 +197,10 @@ impl<'a> Acquisition<'a> {
         let session = self.session.clone();
         let ephemerals = session.ephemeral_quota();
         if !ephemerals.has_room(self.node.as_str().len() + self.receipt.len()) {
-            return Err(Failure::TooManyEphemerals {
+            return Err(ErrorKind::TooManyEphemerals {
                 bytes: ephemerals.bytes(),
-            });
+            }
+            .into());
         }
         let mut retry = Retry::limited();
         loop {
@@ -278,14 +262,14 @@ impl<'a> Acquisition<'a> {
                 (stat.czxid, Some(OwnWatch::of(&data, watch)))
             }
             // The access list does not let its creator read it. One multi has created both nodes, so they have one zxid.
-            Err(Failure::Refused(zk::Error::NO_AUTH)) => {
+            Err(zk::Error::NO_AUTH) => {
                 let zk = self.session.zk();
                 let receipt = until_answered(|| zk.exists(&self.receipt)).await?;
-                (receipt.ok_or(Failure::Removed)?.czxid, None)
+                (receipt.ok_or(ErrorKind::Removed)?.czxid, None)
             }
-            Err(failure) => return Err(failure),
+            Err(error) => return Err(error.into()),
             // Another client has deleted it already.
-            Ok(_) => return Err(Failure::Removed),
+            Ok(_) => return Err(ErrorKind::Removed.into()),
         };
         let guard = self.guard(czxid, watch, in_doubt_since).await?;
         Ok(Tried::Held(guard))
@@ -301,7 +285,7 @@ impl<'a> Acquisition<'a> {
             }
             match NodeEvent::of(watch).await {
                 Happened::Deleted => return Ok(()),
-                Happened::SessionEnded => return Err(Failure::SessionEnded),
+                Happened::SessionEnded => return Err(ErrorKind::SessionEnded.into()),
                 _ => read = self.session.zk().get_watched(self.node.as_str()).await,
             }
         }
@@ -309,13 +293,13 @@ impl<'a> Acquisition<'a> {
     }
 
     /// Returns the result of a read, or one that is sent in its place if it got no answer; `None` if there is no node.
-    async fn read_watched(&self, read: Read) -> Result<Option<WatchedRead>, Failure> {
+    async fn read_watched(&self, read: Read) -> Result<Option<WatchedRead>, zk::Error> {
         let zk = self.session.zk();
         let again = || zk.get_watched(self.node.as_str());
-        Ok(found(match read {
+        found(match read {
             Err(error) if error.is_transient() => until_answered(again).await,
             answer => answer,
-        })?)
+        })
     }
 
     /// The guard for the node that this acquisition created.

@@ -11,12 +11,11 @@ use bellwether_client as zk;
 use bellwether_client::environment;
 use serde::{Deserialize, Serialize};
 
+use crate::error::{ErrorKind, Failure};
 use crate::hold::Hold;
-use crate::line::Failure;
 use crate::node::data::{self, Payload, cut_reason};
 use crate::node::{REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
 use crate::queue::core::QueueCore;
-use crate::queue::error::SettleError;
 use crate::queue::item_cache::{Pick, Ready};
 use crate::queue::order::{Item, to_ms};
 use crate::request::receipts::OnceError;
@@ -150,7 +149,7 @@ impl ClaimedItem {
     ///
     /// The receipt shows whether a try without an answer took effect. A missing item does not: an operator may have deleted the claim, and
     /// another consumer may have acknowledged the item since.
-    pub(crate) async fn settle(mut self, end: &End) -> Result<(), SettleError> {
+    pub(crate) async fn settle(mut self, end: &End) -> Result<(), Failure> {
         self.check_size(end)?;
         self.hold.end_here();
         let core = self.core.clone();
@@ -172,12 +171,10 @@ impl ClaimedItem {
                 }
                 OnceError::Refused(zk::MultiError::Request(source)) => (None, source),
                 OnceError::SessionEnded | OnceError::OutcomeUnknown(zk::Error::SessionEnded(_)) => {
-                    let (path, item) = self.names();
-                    return Err(SettleError::SessionEnded { path, item });
+                    return Err(self.not_settled(ErrorKind::LostWithSession));
                 }
                 OnceError::OutcomeUnknown(source) => {
-                    let (path, item) = self.names();
-                    return Err(SettleError::OutcomeUnknown { path, item, source });
+                    return Err(self.not_settled(ErrorKind::OutcomeUnknown(source)));
                 }
                 // Not here: the receipt takes the room of the claim.
                 OnceError::TooManyEphemerals { .. } => {
@@ -187,23 +184,26 @@ impl ClaimedItem {
             match (part, source) {
                 (Some(WriteTarget::New(dir)), zk::Error::NO_NODE) => {
                     let made = self.core.make(&[self.core.dir(dir)]).await;
-                    if let Err(Failure::Refused(source)) = made {
-                        return Err(self.refused(source));
+                    if let Err(Failure {
+                        kind: refused @ ErrorKind::Refused { .. },
+                        ..
+                    }) = made
+                    {
+                        return Err(self.not_settled(refused));
                     }
                 }
                 // Removed by another client.
                 (Some(WriteTarget::OldRecord), zk::Error::NO_NODE) => self.returned = None,
                 (_, zk::Error::NO_NODE | zk::Error::BAD_VERSION) => {
-                    let (path, item) = self.names();
-                    return Err(SettleError::NotClaimed { path, item });
+                    return Err(self.not_settled(ErrorKind::NotHeld));
                 }
-                (_, source) => return Err(self.refused(source)),
+                (_, source) => return Err(self.not_settled(ErrorKind::refused(source))),
             }
         }
     }
 
     /// Servers close the connection on a request that is too large, and would do so at each retry.
-    fn check_size(&self, end: &End) -> Result<(), SettleError> {
+    fn check_size(&self, end: &End) -> Result<(), Failure> {
         let End::Move { dir, record } = end else {
             return Ok(());
         };
@@ -218,13 +218,10 @@ impl ClaimedItem {
         if bytes <= REQUEST_BYTES_MAX {
             return Ok(());
         }
-        let (path, item) = self.names();
-        Err(SettleError::TooLarge {
-            path,
-            item,
+        Err(self.not_settled(ErrorKind::TooLarge {
             bytes,
             bytes_max: REQUEST_BYTES_MAX,
-        })
+        }))
     }
 
     /// The targets of all writes of [`fill`](Self::fill), after the receipt.
@@ -283,7 +280,7 @@ impl ClaimedItem {
     }
 
     /// Nothing is left to clean up.
-    fn ended(self, end: &End) -> Result<(), SettleError> {
+    fn ended(self, end: &End) -> Result<(), Failure> {
         let Self { hold, pick, .. } = self;
         hold.forget();
         if !matches!(end, End::Return { .. }) {
@@ -292,13 +289,10 @@ impl ClaimedItem {
         Ok(())
     }
 
-    fn names(&self) -> (String, String) {
-        (self.core.path().to_owned(), self.item().name().to_owned())
-    }
-
-    fn refused(&self, source: zk::Error) -> SettleError {
-        let (path, item) = self.names();
-        SettleError::Refused { path, item, source }
+    /// A failure that is about this item. It names the node, since a consumer may have many claims.
+    fn not_settled(&self, kind: ErrorKind) -> Failure {
+        let path = format!("{}/items/{}", self.core.path(), self.item().name());
+        Failure::elsewhere(path, kind)
     }
 }
 

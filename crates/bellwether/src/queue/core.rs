@@ -24,17 +24,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bellwether_client as zk;
 use futures_util::future::join;
 
-use crate::line::Failure;
+use crate::error::{ErrorKind, Failure, OtherUse};
 use crate::line::contender::SEQUENCE_MAX;
 use crate::node::data::{RecipeMark, RecordedOrder, Who};
 use crate::node::{Access, NodePath, PathError, WRITE_OVERHEAD_BYTES};
 use crate::queue::claimed_item::Backoff;
-use crate::queue::error::PutError;
 use crate::queue::item_cache::ItemCache;
 use crate::queue::order::{Item, ItemId, Rule};
-use crate::request::receipts::{OnceError, Operation, Receipts};
+use crate::request::receipts::{OnceError, Receipts};
 use crate::session::client::Client;
-use crate::session::recipe_options::{Identity, Unreached};
+use crate::session::recipe_options::Identity;
 use crate::session::retry::{Retry, until_answered};
 use crate::session::{Session, lock};
 
@@ -107,11 +106,11 @@ impl QueueCore {
     }
 
     /// The same place in the current session. Every verb calls this first.
-    pub(crate) async fn now(&self) -> Result<Self, Unreached> {
+    pub(crate) async fn now(&self) -> Result<Self, Failure> {
         if let Err(error) = &self.root {
-            return Err(Unreached::bad_path(&self.path, *error));
+            return Err((*error).into());
         }
-        let session = self.client.session_for(&self.path).await?;
+        let session = self.client.session().await?;
         let mut latest = self.latest();
         if !latest.session.is(&session) {
             *latest = self.in_session(session);
@@ -251,9 +250,11 @@ impl QueueCore {
         };
         match marked.await {
             Ok(Some(found)) if order.is_some_and(|order| order != found) => {
-                Err(Failure::OtherOrder(found))
+                Err(ErrorKind::InUse(OtherUse::Order(found)).into())
             }
-            Err(zk::Error::SessionEnded(zk::SessionEnd::Expired)) => Err(Failure::SessionEnded),
+            Err(zk::Error::SessionEnded(zk::SessionEnd::Expired)) => {
+                Err(ErrorKind::SessionEnded.into())
+            }
             // Another client may have set the mark, or the access list may forbid it.
             Ok(_) | Err(_) => Ok(()),
         }
@@ -276,7 +277,9 @@ impl QueueCore {
                 return Ok(counts);
             };
             match RecipeMark::order_of(&data) {
-                Some(found) if found != order => return Err(Failure::OtherOrder(found)),
+                Some(found) if found != order => {
+                    return Err(ErrorKind::InUse(OtherUse::Order(found)).into());
+                }
                 None if counts.depth == 0 && is_unordered(&data) => {}
                 _ => return Ok(counts),
             }
@@ -372,7 +375,7 @@ impl QueueCore {
         lists: Vec<Option<(Vec<String>, zk::Stat)>>,
     ) -> Result<(), Failure> {
         match self.cache().stock(self.rule, version, lists) {
-            Some(other) => Err(Failure::OtherOrder(other)),
+            Some(other) => Err(ErrorKind::InUse(OtherUse::Order(other)).into()),
             None => Ok(()),
         }
     }
@@ -481,13 +484,11 @@ impl Credit {
 
 impl QueueCore {
     /// Puts items in one multi: all or none, and once.
-    pub(crate) async fn put(&self, items: Vec<(i64, Vec<u8>)>) -> Result<Vec<ItemId>, PutError> {
+    pub(crate) async fn put(&self, items: Vec<(i64, Vec<u8>)>) -> Result<Vec<ItemId>, Failure> {
         if items.is_empty() {
             return Ok(Vec::new());
         }
-        self.check_room(&items)
-            .await
-            .map_err(|failure| PutError::new(failure, self.path()))?;
+        self.check_room(&items).await?;
         let dir = self.dir("items");
         let mut ids = Vec::new();
         let mut creates = Vec::new();
@@ -510,17 +511,12 @@ impl QueueCore {
         Ok(ids)
     }
 
-    /// Does the same as [`now`](Self::now), for verbs that write.
-    pub(crate) async fn now_to_put(&self) -> Result<Self, PutError> {
-        Ok(self.now().await?)
-    }
-
     /// Makes writes exactly once, and first the directories that they need if those are missing.
     pub(crate) async fn write_once(
         &self,
         dirs: &[NodePath],
         fill: impl Fn(&mut zk::Multi<'_>),
-    ) -> Result<(), PutError> {
+    ) -> Result<(), Failure> {
         self.write_unless_gone(dirs, None, fill).await.map(drop)
     }
 
@@ -529,7 +525,7 @@ impl QueueCore {
         &self,
         dirs: &[NodePath],
         fill: impl Fn(&mut zk::Multi<'_>),
-    ) -> Result<bool, PutError> {
+    ) -> Result<bool, Failure> {
         self.write_unless_gone(dirs, Some(AFTER_RECEIPT), fill)
             .await
     }
@@ -540,9 +536,9 @@ impl QueueCore {
         dirs: &[NodePath],
         index_of_gone: Option<usize>,
         fill: impl Fn(&mut zk::Multi<'_>),
-    ) -> Result<bool, PutError> {
+    ) -> Result<bool, Failure> {
         let mut retry = Retry::limited();
-        let mut operation = self.operation()?;
+        let mut operation = self.receipts().operation()?;
         loop {
             match operation.send(&fill).await {
                 Ok(_) => return Ok(true),
@@ -553,30 +549,11 @@ impl QueueCore {
                 // Refused as a whole, so nothing was written. Empty directories are removed by the servers, so they may vanish again
                 // before the next try.
                 Err(OnceError::Refused(error)) if zk::Error::from(error) == zk::Error::NO_NODE => {
-                    let made = self.make_to_put(dirs).await;
-                    let again = made.and_then(|()| Ok(retry.again_after(Ok(()))?));
-                    again.map_err(|failure| PutError::new(failure, self.path()))?;
+                    self.make_to_put(dirs).await?;
+                    retry.again_after(Ok(()))?;
                 }
-                Err(error) => return Err(self.not_written(error)),
+                Err(error) => return Err(error.into()),
             }
-        }
-    }
-
-    fn operation(&self) -> Result<Operation<'_>, PutError> {
-        let operation = self.receipts().operation();
-        operation.map_err(|error| self.not_written(error))
-    }
-
-    fn not_written(&self, error: OnceError) -> PutError {
-        let path = self.path().to_owned();
-        match error {
-            OnceError::Refused(error) => PutError::Refused {
-                path,
-                source: error.into(),
-            },
-            OnceError::SessionEnded => PutError::SessionEnded { path },
-            OnceError::OutcomeUnknown(source) => PutError::OutcomeUnknown { path, source },
-            OnceError::TooManyEphemerals { bytes } => PutError::TooManyEphemerals { path, bytes },
         }
     }
 
@@ -588,10 +565,11 @@ impl QueueCore {
         let mut batch_bytes = 0;
         for (_, data) in items {
             if data.len() > self.item_bytes_max {
-                return Err(Failure::TooLarge {
+                return Err(ErrorKind::TooLarge {
                     bytes: data.len(),
                     bytes_max: self.item_bytes_max,
-                });
+                }
+                .into());
             }
             batch_bytes += data.len() + create_bytes;
         }
@@ -601,14 +579,15 @@ impl QueueCore {
         }
         let counts = self.read_counts_in_order().await?;
         if counts.puts >= i64::from(SEQUENCE_MAX) {
-            return Err(Failure::SequenceUsedUp);
+            return Err(ErrorKind::SequenceUsedUp.into());
         }
         let after = counts.depth + items.len();
         if after > self.depth_max {
             self.credit.set(0);
-            return Err(Failure::LineFull {
+            return Err(ErrorKind::Full {
                 depth: counts.depth,
-            });
+            }
+            .into());
         }
         self.credit.set(self.depth_max - after);
         Ok(())
@@ -628,10 +607,11 @@ impl QueueCore {
 
 fn check_bytes(bytes: usize) -> Result<(), Failure> {
     match bytes > BATCH_BYTES_MAX {
-        true => Err(Failure::TooLarge {
+        true => Err(ErrorKind::TooLarge {
             bytes,
             bytes_max: BATCH_BYTES_MAX,
-        }),
+        }
+        .into()),
         false => Ok(()),
     }
 }

@@ -7,13 +7,12 @@ use bellwether_client as zk;
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
+use crate::error::{Error, Failure};
 use crate::hold::fence::FencingToken;
-use crate::line::Failure;
 use crate::node::created_at;
 use crate::node::data::Who;
 use crate::queue::claimed_item::{EndRecord, RETURNED, ReturnedName, attempts};
 use crate::queue::core::QueueCore;
-use crate::queue::error::{PutError, TakeError};
 use crate::queue::order::{Item, ItemId, Order};
 use crate::queue::{OrderedQueue, age};
 use crate::session::retry::{Retry, found, until_answered};
@@ -58,27 +57,22 @@ impl<O: Order, T> OrderedQueue<O, T> {
     /// # Cancel safety
     ///
     /// It only reads.
-    pub async fn depth(&self) -> Result<Depth, TakeError> {
+    pub async fn depth(&self) -> Result<Depth, Error> {
         call!("queue.depth", self.path())
-            .run(self.depth_untraced())
-            .await
-    }
-
-    async fn depth_untraced(&self) -> Result<Depth, TakeError> {
-        let core = self.core().await?;
-        let found = async {
-            let dead = core.dir("dead");
-            let zk = core.session().zk();
-            let dead = until_answered(|| zk.exists(dead.as_str())).await?;
-            let counts = core.read_counts().await?;
-            let dead = dead.map_or(0, |stat| stat.num_children);
-            Ok(Depth {
-                items: counts.depth,
-                claimed: counts.claimed,
-                dead: usize::try_from(dead).unwrap_or(0),
+            .run(async {
+                let core = self.core().await?;
+                let dead = core.dir("dead");
+                let zk = core.session().zk();
+                let dead = until_answered(|| zk.exists(dead.as_str())).await?;
+                let counts = core.read_counts().await?;
+                let dead = dead.map_or(0, |stat| stat.num_children);
+                Ok(Depth {
+                    items: counts.depth,
+                    claimed: counts.claimed,
+                    dead: usize::try_from(dead).unwrap_or(0),
+                })
             })
-        };
-        found.await.map_err(|failure| self.error(failure))
+            .await
     }
 
     /// Returns the time since the oldest item was put, claimed or not, by the clocks of the servers then and of this machine now; `None` if
@@ -92,12 +86,10 @@ impl<O: Order, T> OrderedQueue<O, T> {
     /// # Cancel safety
     ///
     /// It only reads.
-    pub async fn oldest_age(&self) -> Result<Option<Duration>, TakeError> {
+    pub async fn oldest_age(&self) -> Result<Option<Duration>, Error> {
         call!("queue.oldest_age", self.path())
             .find(async {
-                let core = self.core().await?;
-                let put_ms = core.oldest_ms().await;
-                let put_ms = put_ms.map_err(|failure| self.error(failure))?;
+                let put_ms = self.core().await?.oldest_ms().await?;
                 Ok(put_ms.map(age))
             })
             .await
@@ -112,13 +104,9 @@ impl<O: Order, T> OrderedQueue<O, T> {
     /// # Cancel safety
     ///
     /// It only reads.
-    pub async fn peek(&self) -> Result<Option<Peek>, TakeError> {
+    pub async fn peek(&self) -> Result<Option<Peek>, Error> {
         call!("queue.peek", self.path())
-            .find(async {
-                let core = self.core().await?;
-                let peek = core.peek().await;
-                peek.map_err(|failure| self.error(failure))
-            })
+            .find(async { self.core().await?.peek().await })
             .await
     }
 }
@@ -237,12 +225,11 @@ impl<O: Order, T> OrderedQueue<O, T> {
     /// # Cancel safety
     ///
     /// It only reads.
-    pub async fn list(&self) -> Result<Vec<Listed>, TakeError> {
+    pub async fn list(&self) -> Result<Vec<Listed>, Error> {
         call!("queue.list", self.path())
             .run(async {
                 let core = self.core().await?;
-                let listed = until_answered(|| core.list()).await;
-                listed.map_err(|error| self.error(error.into()))
+                Ok(until_answered(|| core.list()).await?)
             })
             .await
     }
@@ -257,15 +244,14 @@ impl<O: Order, T> OrderedQueue<O, T> {
     /// # Cancel safety
     ///
     /// Dropped before it returns, the item is removed or not.
-    pub async fn ack_claimed(&self, listed: &Listed) -> Result<bool, TakeError> {
+    pub async fn ack_claimed(&self, listed: &Listed) -> Result<bool, Error> {
         call!("queue.ack_claimed", self.path())
             .ask(async {
                 let core = self.core().await?;
                 if listed.claim.is_none() {
                     return Ok(false);
                 }
-                let acknowledged = core.ack_claimed(listed).await;
-                acknowledged.map_err(|error| self.error(Failure::from(error)))
+                Ok(core.ack_claimed(listed).await?)
             })
             .await
     }
@@ -386,13 +372,9 @@ impl<O: Order, T> OrderedQueue<O, T> {
     /// # Cancel safety
     ///
     /// It only reads.
-    pub async fn dead_letters(&self) -> Result<Vec<DeadLetter>, TakeError> {
+    pub async fn dead_letters(&self) -> Result<Vec<DeadLetter>, Error> {
         call!("queue.dead_letters", self.path())
-            .run(async {
-                let core = self.core().await?;
-                let letters = core.dead_letters().await;
-                letters.map_err(|failure| self.error(failure))
-            })
+            .run(async { self.core().await?.dead_letters().await })
             .await
     }
 
@@ -407,9 +389,9 @@ impl<O: Order, T> OrderedQueue<O, T> {
     /// # Cancel safety
     ///
     /// Dropped before it returns, it may have been put back or not.
-    pub async fn revive(&self, letter: &DeadLetter) -> Result<bool, PutError> {
+    pub async fn revive(&self, letter: &DeadLetter) -> Result<bool, Error> {
         call!("queue.revive", self.path())
-            .ask(async { self.core.now_to_put().await?.revive(letter).await })
+            .ask(async { self.core.now().await?.revive(letter).await })
             .await
     }
 
@@ -422,13 +404,9 @@ impl<O: Order, T> OrderedQueue<O, T> {
     /// # Cancel safety
     ///
     /// Dropped before it returns, it may be there or not.
-    pub async fn forget(&self, letter: &DeadLetter) -> Result<bool, TakeError> {
+    pub async fn forget(&self, letter: &DeadLetter) -> Result<bool, Error> {
         call!("queue.forget", self.path())
-            .ask(async {
-                let core = self.core().await?;
-                let forgotten = core.forget_dead(letter).await;
-                forgotten.map_err(|failure| self.error(failure))
-            })
+            .ask(async { self.core().await?.forget_dead(letter).await })
             .await
     }
 }
@@ -473,7 +451,7 @@ impl QueueCore {
     }
 
     /// Puts a dead letter back, at the end of those of its rank and with no attempts; `false` if it is gone.
-    pub(crate) async fn revive(&self, letter: &DeadLetter) -> Result<bool, PutError> {
+    pub(crate) async fn revive(&self, letter: &DeadLetter) -> Result<bool, Failure> {
         let items = self.dir("items");
         let dead = self.dir("dead").child(letter.item.name());
         let (name, mode) = match self.rule().named {
@@ -485,8 +463,7 @@ impl QueueCore {
         };
         let path = items.child(name);
         let overtakes = self.rule().overtakes || letter.item.is_ranked();
-        let stat = until_answered(|| self.session().zk().exists(&dead)).await;
-        let stat = stat.map_err(|error| PutError::new(error.into(), self.path()))?;
+        let stat = until_answered(|| self.session().zk().exists(&dead)).await?;
         if stat.is_none() {
             return Ok(false);
         }

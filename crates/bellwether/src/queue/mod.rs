@@ -2,14 +2,12 @@
 
 pub(crate) mod claimed_item;
 pub(crate) mod core;
-mod error;
 pub(crate) mod item_cache;
 mod look;
 pub(crate) mod order;
 pub(crate) mod take;
 pub(crate) mod tasks;
 
-pub use self::error::{PutError, SettleError, TakeError};
 pub use self::look::{Claimed, DeadLetter, Depth, Listed, Peek};
 pub use self::order::{ByDueTime, ByPriority, Fifo, ItemId, Order};
 pub use self::tasks::{TaskCounts, TaskProgress};
@@ -24,12 +22,12 @@ use bellwether_client::environment;
 use futures_util::future::join_all;
 use futures_util::stream::unfold;
 
+use crate::error::{Error, ErrorKind, Failure};
+use crate::events::Events;
 use crate::hold::Hold;
-use crate::line::Failure;
 use crate::queue::claimed_item::{ClaimedItem, End};
 use crate::queue::core::{QueueCore, taker_options};
 use crate::queue::order::{due_rank, to_ms};
-use crate::request::Events;
 use crate::session::client::Client;
 use crate::session::telemetry::call;
 
@@ -57,7 +55,7 @@ pub type DelayQueue<T = Vec<u8>> = OrderedQueue<ByDueTime, T>;
 ///
 /// An item whose put has returned is delivered until it is [acknowledged](Claim::ack), or becomes a [dead letter](Self::dead_letters) after
 /// [`attempts_max`](Self::attempts_max) deliveries; an acknowledged item is never delivered again. A put takes effect exactly once even if
-/// its reply is lost, or returns [`PutError::OutcomeUnknown`]. An item is claimed by one consumer at a time, and the fencing
+/// its reply is lost, or returns [`ErrorKind::OutcomeUnknown`]. An item is claimed by one consumer at a time, and the fencing
 /// [token](crate::Hold::token) of a claim is greater than that of every earlier claim of the item; a consumer whose claim has ended cannot
 /// acknowledge it.
 ///
@@ -84,12 +82,12 @@ pub type DelayQueue<T = Vec<u8>> = OrderedQueue<ByDueTime, T>;
 /// item are served in order of arrival, and an item wakes one of them.
 ///
 /// The order belongs to the queue: the first put records it, and handles of another type are refused
-/// ([`PutError::OtherOrder`], [`TakeError::OtherOrder`]).
+/// ([`ErrorKind::InUse`]).
 ///
 /// # Session loss
 ///
 /// A claim ends with its session, and [`lost`](crate::Hold::lost) resolves before another consumer can claim the item. A take that is under
-/// way returns [`TakeError::SessionEnded`]; a [`Consumer`] continues in the next session, and reports the error.
+/// way returns [`ErrorKind::SessionEnded`]; a [`Consumer`] continues in the next session, and reports the error.
 ///
 /// # Example
 ///
@@ -160,12 +158,8 @@ impl<O: Order, T> OrderedQueue<O, T> {
     }
 
     /// The engine in the current session.
-    async fn core(&self) -> Result<QueueCore, TakeError> {
-        Ok(self.core.now().await?)
-    }
-
-    fn error(&self, failure: Failure) -> TakeError {
-        TakeError::new(failure, self.path())
+    async fn core(&self) -> Result<QueueCore, Failure> {
+        self.core.now().await
     }
 }
 
@@ -177,47 +171,41 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
     ///
     /// # Errors
     ///
-    /// See [`TakeError`]; never [`TakeError::TimedOut`].
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
+    /// `SessionEnded`, `Disconnected`, `Full`, `Refused`.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves the line. An item that was being claimed is delivered again, and the attempt counts.
-    pub async fn take(&self) -> Result<Claim<T>, TakeError> {
-        call!("queue.take", self.path())
-            .hold(self.take_untraced())
-            .await
-    }
-
-    async fn take_untraced(&self) -> Result<Claim<T>, TakeError> {
-        let core = self.core().await?;
-        loop {
-            let held = core.take(Empty::Waits).await;
-            if let Some(held) = held.map_err(|failure| self.error(failure))?
-                && let Some((held, payload)) = held.open().await
-            {
-                return Ok(Claim::new(held, payload));
-            }
-        }
+    pub async fn take(&self) -> Result<Claim<T>, Error> {
+        self.take_within(None).await
     }
 
     /// Does the same as [`take`](Self::take), but gives up after a time.
     ///
     /// # Errors
     ///
-    /// [`TakeError::TimedOut`] when the limit has passed; else as [`take`](Self::take).
+    /// [`ErrorKind::TimedOut`] when the limit has passed; else as [`take`](Self::take).
     ///
     /// # Cancel safety
     ///
     /// As [`take`](Self::take); the same holds when the limit has passed.
-    pub async fn take_timeout(&self, limit: Duration) -> Result<Claim<T>, TakeError> {
+    pub async fn take_timeout(&self, limit: Duration) -> Result<Claim<T>, Error> {
+        self.take_within(Some(limit)).await
+    }
+
+    async fn take_within(&self, limit: Option<Duration>) -> Result<Claim<T>, Error> {
         call!("queue.take", self.path())
+            .waits(self.client(), limit)
             .hold(async {
-                let late = || TakeError::TimedOut {
-                    path: self.path().to_owned(),
-                    limit,
-                };
-                let runtime = self.core.client().runtime();
-                runtime.within(limit, self.take_untraced(), late).await
+                let core = self.core().await?;
+                loop {
+                    if let Some(held) = core.take(Empty::Waits).await?
+                        && let Some((held, payload)) = held.open().await
+                    {
+                        return Ok(Claim::new(held, payload));
+                    }
+                }
             })
             .await
     }
@@ -231,13 +219,12 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
     /// # Cancel safety
     ///
     /// An item that was being claimed is delivered again, and the attempt counts.
-    pub async fn try_take(&self) -> Result<Option<Claim<T>>, TakeError> {
+    pub async fn try_take(&self) -> Result<Option<Claim<T>>, Error> {
         call!("queue.try_take", self.path())
             .try_hold(async {
                 let core = self.core().await?;
                 loop {
-                    let held = core.try_take().await;
-                    let Some(held) = held.map_err(|failure| self.error(failure))? else {
+                    let Some(held) = core.try_take().await? else {
                         return Ok(None);
                     };
                     if let Some((held, payload)) = held.open().await {
@@ -258,7 +245,7 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
     /// # Cancel safety
     ///
     /// As [`take`](Self::take). Items that were claimed already are delivered again too.
-    pub async fn take_many(&self, max: usize) -> Result<Vec<Claim<T>>, TakeError> {
+    pub async fn take_many(&self, max: usize) -> Result<Vec<Claim<T>>, Error> {
         call!("queue.take_many", self.path())
             .run(async {
                 let mut claims = vec![self.take().await?];
@@ -311,12 +298,14 @@ impl<T: Payload> Queue<T> {
     ///
     /// # Errors
     ///
-    /// See [`PutError`]. Only after [`PutError::OutcomeUnknown`] the item may have been put.
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `NotEncodable`, `InUse`, `SequenceUsedUp`, `TooManyEphemerals`,
+    /// `NoSession`, `SessionEnded`, `Disconnected`, `Full`, `OutcomeUnknown`, `Refused`. Only after `OutcomeUnknown` the item may have
+    /// been put.
     ///
     /// # Cancel safety
     ///
     /// Dropped before it returns, the item may have been put or not.
-    pub async fn put(&self, payload: &T) -> Result<ItemId, PutError> {
+    pub async fn put(&self, payload: &T) -> Result<ItemId, Error> {
         call!("queue.put", self.path())
             .run(self.put_one(0, payload))
             .await
@@ -326,20 +315,15 @@ impl<T: Payload> Queue<T> {
     ///
     /// # Errors
     ///
-    /// As [`put`](Self::put); [`PutError::TooLarge`] if they are more than the servers take in one request.
+    /// As [`put`](Self::put); [`ErrorKind::TooLarge`] if they are more than the servers take in one request.
     ///
     /// # Cancel safety
     ///
     /// As [`put`](Self::put).
-    pub async fn put_all(&self, payloads: &[T]) -> Result<Vec<ItemId>, PutError> {
+    pub async fn put_all(&self, payloads: &[T]) -> Result<Vec<ItemId>, Error> {
         call!("queue.put_all", self.path())
-            .run(self.put_all_untraced(payloads))
+            .run(self.put_ranked(payloads.iter().map(|payload| (0, payload)).collect()))
             .await
-    }
-
-    async fn put_all_untraced(&self, payloads: &[T]) -> Result<Vec<ItemId>, PutError> {
-        let items = payloads.iter().map(|payload| (0, payload)).collect();
-        self.put_ranked(items).await
     }
 }
 
@@ -348,12 +332,14 @@ impl<T: Payload> PriorityQueue<T> {
     ///
     /// # Errors
     ///
-    /// See [`PutError`]. Only after [`PutError::OutcomeUnknown`] the item may have been put.
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `NotEncodable`, `InUse`, `SequenceUsedUp`, `TooManyEphemerals`,
+    /// `NoSession`, `SessionEnded`, `Disconnected`, `Full`, `OutcomeUnknown`, `Refused`. Only after `OutcomeUnknown` the item may have
+    /// been put.
     ///
     /// # Cancel safety
     ///
     /// Dropped before it returns, the item may have been put or not.
-    pub async fn put(&self, priority: i32, payload: &T) -> Result<ItemId, PutError> {
+    pub async fn put(&self, priority: i32, payload: &T) -> Result<ItemId, Error> {
         call!("queue.put", self.path())
             .run(self.put_one(priority.into(), payload))
             .await
@@ -363,22 +349,18 @@ impl<T: Payload> PriorityQueue<T> {
     ///
     /// # Errors
     ///
-    /// As [`put`](Self::put); [`PutError::TooLarge`] if they are more than the servers take in one request.
+    /// As [`put`](Self::put); [`ErrorKind::TooLarge`] if they are more than the servers take in one request.
     ///
     /// # Cancel safety
     ///
     /// As [`put`](Self::put).
-    pub async fn put_all(&self, items: &[(i32, T)]) -> Result<Vec<ItemId>, PutError> {
-        call!("queue.put_all", self.path())
-            .run(self.put_all_untraced(items))
-            .await
-    }
-
-    async fn put_all_untraced(&self, items: &[(i32, T)]) -> Result<Vec<ItemId>, PutError> {
+    pub async fn put_all(&self, items: &[(i32, T)]) -> Result<Vec<ItemId>, Error> {
         let items = items
             .iter()
             .map(|(priority, payload)| (i64::from(*priority), payload));
-        self.put_ranked(items.collect()).await
+        call!("queue.put_all", self.path())
+            .run(self.put_ranked(items.collect()))
+            .await
     }
 }
 
@@ -390,12 +372,14 @@ impl<T: Payload> DelayQueue<T> {
     ///
     /// # Errors
     ///
-    /// See [`PutError`]. Only after [`PutError::OutcomeUnknown`] the item may have been put.
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `NotEncodable`, `InUse`, `SequenceUsedUp`, `TooManyEphemerals`,
+    /// `NoSession`, `SessionEnded`, `Disconnected`, `Full`, `OutcomeUnknown`, `Refused`. Only after `OutcomeUnknown` the item may have
+    /// been put.
     ///
     /// # Cancel safety
     ///
     /// Dropped before it returns, the item may have been put or not.
-    pub async fn put_at(&self, due: SystemTime, payload: &T) -> Result<ItemId, PutError> {
+    pub async fn put_at(&self, due: SystemTime, payload: &T) -> Result<ItemId, Error> {
         call!("queue.put", self.path())
             .run(self.put_one(due_rank(to_ms(due)), payload))
             .await
@@ -410,7 +394,7 @@ impl<T: Payload> DelayQueue<T> {
     /// # Cancel safety
     ///
     /// As [`put_at`](Self::put_at).
-    pub async fn put_after(&self, delay: Duration, payload: &T) -> Result<ItemId, PutError> {
+    pub async fn put_after(&self, delay: Duration, payload: &T) -> Result<ItemId, Error> {
         call!("queue.put", self.path())
             .run(async {
                 // A time beyond the range is never reached.
@@ -423,19 +407,17 @@ impl<T: Payload> DelayQueue<T> {
 }
 
 impl<O: Order, T: Payload> OrderedQueue<O, T> {
-    async fn put_ranked(&self, items: Vec<(i64, &T)>) -> Result<Vec<ItemId>, PutError> {
+    async fn put_ranked(&self, items: Vec<(i64, &T)>) -> Result<Vec<ItemId>, Failure> {
         let mut written = Vec::new();
         for (rank, payload) in items {
-            let bytes = payload.to_bytes().map_err(|source| PutError::NotWritable {
-                path: self.path().to_owned(),
-                source,
-            })?;
+            let bytes = payload.to_bytes();
+            let bytes = bytes.map_err(|error| ErrorKind::NotEncodable(error.into()))?;
             written.push((rank, bytes));
         }
-        self.core.now_to_put().await?.put(written).await
+        self.core.now().await?.put(written).await
     }
 
-    async fn put_one(&self, rank: i64, payload: &T) -> Result<ItemId, PutError> {
+    async fn put_one(&self, rank: i64, payload: &T) -> Result<ItemId, Failure> {
         let mut ids = self.put_ranked(vec![(rank, payload)]).await?;
         Ok(ids.pop().expect("one was put"))
     }
@@ -446,10 +428,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// A stream of claims without end; see [`OrderedQueue::consumer`].
 ///
-/// An error is an item and not the end: after [`TakeError::SessionEnded`] the next item is claimed in the next session. The stream ends
-/// only where a retry cannot help: [`TakeError::BadPath`], [`TakeError::OtherOrder`], [`TakeError::TooLarge`],
-/// [`TakeError::Refused`], and a client that is closed.
-pub type Consumer<T> = Events<Result<Claim<T>, TakeError>>;
+/// An error is an item and not the end: after [`ErrorKind::SessionEnded`] the next item is claimed in the next session. The stream ends
+/// only where a retry cannot help: [`ErrorKind::BadPath`], [`ErrorKind::InUse`], [`ErrorKind::TooLarge`],
+/// [`ErrorKind::Refused`], and a client that is closed.
+pub type Consumer<T> = Events<Result<Claim<T>, Error>>;
 
 impl<T: Payload + Send + 'static> Consumer<T> {
     pub(crate) fn of<O: Order>(queue: OrderedQueue<O, T>) -> Self {
@@ -459,23 +441,21 @@ impl<T: Payload + Send + 'static> Consumer<T> {
 
 async fn next<O: Order, T: Payload + Send + 'static>(
     queue: Option<OrderedQueue<O, T>>,
-) -> Option<(Result<Claim<T>, TakeError>, Option<OrderedQueue<O, T>>)> {
+) -> Option<(Result<Claim<T>, Error>, Option<OrderedQueue<O, T>>)> {
     let queue = queue?;
     // While no server answers there is nothing to report: the client writes it to the log.
     let _ = queue.client().session_in_time().await;
     let taken = queue.take().await;
-    match &taken {
-        Ok(_) | Err(TakeError::SessionEnded { .. }) => {}
-        Err(
-            TakeError::BadPath { .. }
-            | TakeError::OtherOrder { .. }
-            | TakeError::TooLarge { .. }
-            | TakeError::Refused { .. },
+    match taken.as_ref().err().map(|error| &error.kind) {
+        None | Some(ErrorKind::SessionEnded) => {}
+        Some(
+            ErrorKind::BadPath(_)
+            | ErrorKind::InUse(_)
+            | ErrorKind::TooLarge { .. }
+            | ErrorKind::Refused { .. },
         ) => return Some((taken, None)),
-        Err(TakeError::NoSession { source, .. }) if source.is_final() => {
-            return Some((taken, None));
-        }
-        Err(_) => queue.client().runtime().sleep(PAUSE).await,
+        Some(kind) if kind.is_final() => return Some((taken, None)),
+        Some(_) => queue.client().runtime().sleep(PAUSE).await,
     }
     Some((taken, Some(queue)))
 }
@@ -530,8 +510,8 @@ impl<T> Claim<T> {
     ///
     /// # Errors
     ///
-    /// See [`SettleError`].
-    pub async fn ack(self) -> Result<(), SettleError> {
+    /// [`ErrorKind`](crate::ErrorKind): `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    pub async fn ack(self) -> Result<(), Error> {
         call!("queue.ack", self.path())
             .of(&self)
             .run(self.held.settle(&End::Delete))
@@ -547,8 +527,8 @@ impl<T> Claim<T> {
     ///
     /// # Errors
     ///
-    /// See [`SettleError`].
-    pub async fn give_back(self, reason: &str) -> Result<(), SettleError> {
+    /// [`ErrorKind`](crate::ErrorKind): `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    pub async fn give_back(self, reason: &str) -> Result<(), Error> {
         call!("queue.give_back", self.path())
             .of(&self)
             .run(async move {
@@ -567,8 +547,8 @@ impl<T> Claim<T> {
     ///
     /// # Errors
     ///
-    /// See [`SettleError`].
-    pub async fn give_back_after(self, delay: Duration, reason: &str) -> Result<(), SettleError> {
+    /// [`ErrorKind`](crate::ErrorKind): `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    pub async fn give_back_after(self, delay: Duration, reason: &str) -> Result<(), Error> {
         call!("queue.give_back", self.path())
             .of(&self)
             .run(async move {
@@ -587,8 +567,8 @@ impl<T> Claim<T> {
     ///
     /// # Errors
     ///
-    /// See [`SettleError`].
-    pub async fn give_back_uncounted(self, reason: &str) -> Result<(), SettleError> {
+    /// [`ErrorKind`](crate::ErrorKind): `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    pub async fn give_back_uncounted(self, reason: &str) -> Result<(), Error> {
         call!("queue.give_back", self.path())
             .of(&self)
             .run(async move {
@@ -606,8 +586,8 @@ impl<T> Claim<T> {
     ///
     /// # Errors
     ///
-    /// See [`SettleError`].
-    pub async fn reject(self, reason: &str) -> Result<(), SettleError> {
+    /// [`ErrorKind`](crate::ErrorKind): `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    pub async fn reject(self, reason: &str) -> Result<(), Error> {
         call!("queue.reject", self.path())
             .of(&self)
             .run(async move {

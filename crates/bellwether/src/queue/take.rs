@@ -8,10 +8,10 @@ use bellwether_client as zk;
 use bytes::Bytes;
 use futures_util::future::{join, select_all};
 
+use crate::error::{ErrorKind, Failure};
 use crate::hold::Hold;
 use crate::hold::crash_mark::Previous;
 use crate::hold::ephemeral_node::{EphemeralNode, Naming};
-use crate::line::Failure;
 use crate::line::contender::{Contender, JoinRequest, LINE_MAX, Mode};
 use crate::line::name::{Kind, Layout};
 use crate::node::{ClaimData, NodePath, OperationId};
@@ -59,7 +59,7 @@ impl QueueCore {
         take: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Result<T, Failure> {
         let taken = self.session().runtime().spawn(take).await;
-        taken.unwrap_or(Err(Failure::SessionEnded))
+        taken.unwrap_or_else(|| Err(ErrorKind::SessionEnded.into()))
     }
 
     async fn take_in_line(&self, empty: Empty) -> Result<Option<ClaimedItem>, Failure> {
@@ -91,11 +91,17 @@ impl QueueCore {
             };
             match place.await {
                 Ok(place) => match self.take_as_first(place, empty).await {
-                    Err(Failure::Removed) => {}
+                    Err(Failure {
+                        kind: ErrorKind::Removed,
+                        ..
+                    }) => {}
                     taken => return taken,
                 },
                 // Another client has deleted the line.
-                Err(Failure::Removed) => {}
+                Err(Failure {
+                    kind: ErrorKind::Removed,
+                    ..
+                }) => {}
                 Err(failure) => return Err(failure),
             }
         }
@@ -137,7 +143,7 @@ impl QueueCore {
                 biased;
                 (event, index, _) = changed => {
                     if event == Happened::SessionEnded {
-                        return Err(Failure::SessionEnded);
+                        return Err(ErrorKind::SessionEnded.into());
                     }
                     watches[index] = None;
                 }
@@ -336,8 +342,12 @@ impl QueueCore {
         // The claim is polled first, so its request is sent first, and the reads see it.
         let (claimed, read) = join(attempt.run(place), ahead).await;
         let claimed = claimed?;
-        if let Err(failure @ Failure::SessionEnded) = read {
-            return Err(failure);
+        if let Err(Failure {
+            kind: ended @ ErrorKind::SessionEnded,
+            ..
+        }) = read
+        {
+            return Err(ended.into());
         }
         Ok(match claimed {
             ClaimOutcome::Claimed(czxid) => {
@@ -415,7 +425,7 @@ impl<'a> ClaimAttempt<'a> {
         }
         if !ephemerals.has_room(claim.len()) {
             let bytes = ephemerals.bytes();
-            return Err(Failure::TooManyEphemerals { bytes });
+            return Err(ErrorKind::TooManyEphemerals { bytes }.into());
         }
         let mut retry = Retry::limited();
         loop {
@@ -459,7 +469,7 @@ impl<'a> ClaimAttempt<'a> {
                     core.make(&[core.dir("claims")]).await?;
                     retry.again_after(Ok(()))?;
                 }
-                (2, zk::Error::NO_NODE) => return Err(Failure::Removed),
+                (2, zk::Error::NO_NODE) => return Err(ErrorKind::Removed.into()),
                 (_, error) => return Err(error.into()),
             }
         }

@@ -8,15 +8,15 @@ use std::time::Duration;
 use bellwether_client as zk;
 use futures_util::stream::unfold;
 
+use crate::error::{Error, ErrorKind, Failure};
+use crate::events::Events;
 use crate::hold::Hold;
-use crate::line::Failure;
 use crate::node::NodePath;
 use crate::node::data::Payload;
 use crate::queue::claimed_item::{ClaimedItem, End, EndRecord};
 use crate::queue::core::{QueueCore, taker_options};
 use crate::queue::order::Rule;
-use crate::queue::{DeadLetter, Empty, PutError, SettleError, TakeError};
-use crate::request::Events;
+use crate::queue::{DeadLetter, Empty};
 use crate::session::client::Client;
 use crate::session::retry::{found, read_synced, until_answered};
 use crate::session::telemetry::call;
@@ -111,13 +111,9 @@ impl<T> Tasks<T> {
     /// # Cancel safety
     ///
     /// It only reads.
-    pub async fn counts(&self) -> Result<TaskCounts, TakeError> {
+    pub async fn counts(&self) -> Result<TaskCounts, Error> {
         call!("tasks.counts", self.path())
-            .run(async {
-                let core = self.core().await?;
-                let counts = core.task_counts().await;
-                counts.map_err(|failure| self.error(failure))
-            })
+            .run(async { self.core().await?.task_counts().await })
             .await
     }
 
@@ -139,13 +135,13 @@ impl<T> Tasks<T> {
     /// # Cancel safety
     ///
     /// It only reads.
-    pub async fn result(&self, name: &str) -> Result<Option<Vec<u8>>, TakeError> {
+    pub async fn result(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         call!("tasks.result", self.path())
             .find(async {
                 let core = self.core().await?;
                 let path = core.dir("done").child(name);
                 let read = until_answered(|| core.session().zk().get(&path)).await;
-                let data = found(read).map_err(|error| self.error(error.into()))?;
+                let data = found(read)?;
                 let record = data
                     .as_ref()
                     .and_then(|(data, _)| EndRecord::from_data(data));
@@ -163,13 +159,9 @@ impl<T> Tasks<T> {
     /// # Cancel safety
     ///
     /// It only reads.
-    pub async fn failed(&self) -> Result<Vec<DeadLetter>, TakeError> {
+    pub async fn failed(&self) -> Result<Vec<DeadLetter>, Error> {
         call!("tasks.failed", self.path())
-            .run(async {
-                let core = self.core().await?;
-                let letters = core.dead_letters().await;
-                letters.map_err(|failure| self.error(failure))
-            })
+            .run(async { self.core().await?.dead_letters().await })
             .await
     }
 
@@ -182,9 +174,9 @@ impl<T> Tasks<T> {
     /// # Cancel safety
     ///
     /// Dropped before it returns, it may have been done or not.
-    pub async fn retry(&self, failed: &DeadLetter) -> Result<bool, PutError> {
+    pub async fn retry(&self, failed: &DeadLetter) -> Result<bool, Error> {
         call!("tasks.retry", self.path())
-            .ask(async { self.core.now_to_put().await?.revive(failed).await })
+            .ask(async { self.core.now().await?.revive(failed).await })
             .await
     }
 
@@ -197,23 +189,15 @@ impl<T> Tasks<T> {
     /// # Cancel safety
     ///
     /// Dropped before it returns, it may have been deleted or not.
-    pub async fn forget(&self, failed: &DeadLetter) -> Result<bool, TakeError> {
+    pub async fn forget(&self, failed: &DeadLetter) -> Result<bool, Error> {
         call!("tasks.forget", self.path())
-            .ask(async {
-                let core = self.core().await?;
-                let forgotten = core.forget_dead(failed).await;
-                forgotten.map_err(|failure| self.error(failure))
-            })
+            .ask(async { self.core().await?.forget_dead(failed).await })
             .await
     }
 
     /// The engine in the current session.
-    async fn core(&self) -> Result<QueueCore, TakeError> {
-        Ok(self.core.now().await?)
-    }
-
-    fn error(&self, failure: Failure) -> TakeError {
-        TakeError::new(failure, self.path())
+    async fn core(&self) -> Result<QueueCore, Failure> {
+        self.core.now().await
     }
 }
 
@@ -222,36 +206,31 @@ impl<T: Payload> Tasks<T> {
     ///
     /// # Errors
     ///
-    /// See [`PutError`]; a name that cannot be that of a node is a bad path.
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `NotEncodable`, `InUse`, `SequenceUsedUp`, `TooManyEphemerals`,
+    /// `NoSession`, `SessionEnded`, `Disconnected`, `Full`, `OutcomeUnknown`, `Refused`; a name that cannot be that of a node is a bad
+    /// path.
     ///
     /// # Cancel safety
     ///
     /// Dropped before it returns, the task may have been added or not. To add it again is harmless.
-    pub async fn add(&self, name: &str, payload: &T) -> Result<bool, PutError> {
+    pub async fn add(&self, name: &str, payload: &T) -> Result<bool, Error> {
         call!("tasks.add", self.path())
-            .ask(self.add_untraced(name, payload))
+            .ask(self.add_once(name, payload))
             .await
     }
 
-    async fn add_untraced(&self, name: &str, payload: &T) -> Result<bool, PutError> {
-        let path = || self.path().to_owned();
-        let bad = |path, source| PutError::BadPath { path, source };
-        let core = self.core.now_to_put().await?;
+    async fn add_once(&self, name: &str, payload: &T) -> Result<bool, Failure> {
+        let bad = |source| Failure::elsewhere(name, ErrorKind::BadPath(source));
+        let core = self.core.now().await?;
         let checked = NodePath::parse(&format!("/{name}"));
-        let checked = checked.map_err(|source| bad(name.to_owned(), source))?;
-        if checked.parent().is_some() {
-            let source = crate::node::PathError::Character('/');
-            return Err(bad(name.to_owned(), source));
+        if checked.map_err(bad)?.parent().is_some() {
+            return Err(bad(crate::node::PathError::Character('/')));
         }
-        let data = payload.to_bytes().map_err(|source| PutError::NotWritable {
-            path: path(),
-            source,
-        })?;
+        let data = payload.to_bytes();
+        let data = data.map_err(|error| ErrorKind::NotEncodable(error.into()))?;
         let item = [(0, data)];
-        let fits = core.check_named(name, &item[0].1, ADD_WRITES);
-        fits.map_err(|failure| PutError::new(failure, self.path()))?;
-        let reserved = core.check_room(&item).await;
-        reserved.map_err(|failure| PutError::new(failure, self.path()))?;
+        core.check_named(name, &item[0].1, ADD_WRITES)?;
+        core.check_room(&item).await?;
         let [(_, data)] = item;
 
         let dirs = ["items", "done", "dead", "receipts"].map(|dir| core.dir(dir));
@@ -267,8 +246,12 @@ impl<T: Payload> Tasks<T> {
         });
         match added.await {
             Ok(()) => Ok(true),
-            Err(PutError::Refused {
-                source: zk::Error::NODE_EXISTS,
+            Err(Failure {
+                kind:
+                    ErrorKind::Refused {
+                        source: zk::Error::NODE_EXISTS,
+                        ..
+                    },
                 ..
             }) => Ok(false),
             Err(error) => Err(error),
@@ -282,18 +265,18 @@ impl<T: Payload> Tasks<T> {
     ///
     /// # Errors
     ///
-    /// See [`TakeError`]; never [`TakeError::TimedOut`].
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
+    /// `SessionEnded`, `Disconnected`, `Full`, `Refused`.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves the line. A task that was being claimed can be taken again, and the attempt counts.
-    pub async fn take(&self) -> Result<Option<Task<T>>, TakeError> {
+    pub async fn take(&self) -> Result<Option<Task<T>>, Error> {
         call!("tasks.take", self.path())
             .try_hold(async {
                 let core = self.core().await?;
                 loop {
-                    let held = core.take(Empty::Ends).await;
-                    let Some(held) = held.map_err(|failure| self.error(failure))? else {
+                    let Some(held) = core.take(Empty::Ends).await? else {
                         return Ok(None);
                     };
                     if let Some((held, payload)) = held.open().await {
@@ -358,12 +341,9 @@ impl<T> Task<T> {
     ///
     /// # Errors
     ///
-    /// See [`SettleError`].
-    pub async fn done(self) -> Result<(), SettleError> {
-        call!("tasks.done", self.path())
-            .of(&self)
-            .run(self.done_with_untraced(b""))
-            .await
+    /// [`ErrorKind`](crate::ErrorKind): `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    pub async fn done(self) -> Result<(), Error> {
+        self.done_with(b"").await
     }
 
     /// Does the same as [`done`](Self::done), with a result that [`Tasks::result`] returns.
@@ -374,21 +354,19 @@ impl<T> Task<T> {
     ///
     /// # Errors
     ///
-    /// [`SettleError::TooLarge`] if the result does not fit one request; else as [`done`](Self::done).
-    pub async fn done_with(self, result: impl AsRef<[u8]>) -> Result<(), SettleError> {
+    /// [`ErrorKind::TooLarge`] if the result does not fit one request; else as [`done`](Self::done).
+    pub async fn done_with(self, result: impl AsRef<[u8]>) -> Result<(), Error> {
         call!("tasks.done", self.path())
             .of(&self)
-            .run(self.done_with_untraced(result))
+            .run(async move {
+                let record = EndRecord::of_done(self.held.attempts(), self.held.put_ms());
+                let end = End::Move {
+                    dir: "done",
+                    record: record.to_data(result.as_ref()),
+                };
+                self.held.settle(&end).await
+            })
             .await
-    }
-
-    async fn done_with_untraced(self, result: impl AsRef<[u8]>) -> Result<(), SettleError> {
-        let record = EndRecord::of_done(self.held.attempts(), self.held.put_ms());
-        let end = End::Move {
-            dir: "done",
-            record: record.to_data(result.as_ref()),
-        };
-        self.held.settle(&end).await
     }
 
     /// Gives the task back for another attempt, or sets it aside with the reason (its first 4 KiB) if the limit of attempts is reached.
@@ -399,8 +377,8 @@ impl<T> Task<T> {
     ///
     /// # Errors
     ///
-    /// See [`SettleError`].
-    pub async fn fail(self, reason: &str) -> Result<(), SettleError> {
+    /// [`ErrorKind`](crate::ErrorKind): `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    pub async fn fail(self, reason: &str) -> Result<(), Error> {
         call!("tasks.fail", self.path())
             .of(&self)
             .run(async move {
@@ -419,8 +397,8 @@ impl<T> Task<T> {
     ///
     /// # Errors
     ///
-    /// See [`SettleError`].
-    pub async fn give_back_uncounted(self, reason: &str) -> Result<(), SettleError> {
+    /// [`ErrorKind`](crate::ErrorKind): `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    pub async fn give_back_uncounted(self, reason: &str) -> Result<(), Error> {
         call!("tasks.give_back", self.path())
             .of(&self)
             .run(async move {
@@ -438,8 +416,8 @@ impl<T> Task<T> {
     ///
     /// # Errors
     ///
-    /// See [`SettleError`].
-    pub async fn reject(self, reason: &str) -> Result<(), SettleError> {
+    /// [`ErrorKind`](crate::ErrorKind): `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    pub async fn reject(self, reason: &str) -> Result<(), Error> {
         call!("tasks.reject", self.path())
             .of(&self)
             .run(async move {

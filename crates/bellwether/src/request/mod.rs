@@ -11,10 +11,11 @@ use std::task::{Context, Poll};
 use bellwether_client as zk;
 use bytes::Bytes;
 use futures_core::Stream;
-use futures_util::stream::{BoxStream, StreamExt, unfold};
+use futures_util::stream::{StreamExt, unfold};
 use tokio::sync::watch;
 
-use crate::error::{ConnectError, StateError};
+use crate::error::{ConnectError, Error, ErrorKind, Failure};
+use crate::events::Events;
 use crate::node::{Access, NodePath, PathError, REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
 use crate::request::receipts::{OnceError, RECEIPT, RECEIPT_BYTES, Receipts, Written};
 use crate::session::client::Client;
@@ -62,7 +63,7 @@ impl From<usize> for Load {
 pub(crate) enum NotWritten {
     /// The server refused one of them, and made none.
     Refused(zk::Error),
-    Failed(StateError),
+    Failed(Failure),
 }
 
 impl PersistentNode {
@@ -102,29 +103,31 @@ impl PersistentNode {
     }
 
     /// Refuses a name that is no valid child, or is reserved.
-    pub(crate) fn check_child(&self, name: &str) -> Result<(), StateError> {
+    pub(crate) fn check_child(&self, name: &str) -> Result<(), Failure> {
         let source = match NodePath::parse(&format!("/{name}")) {
             Ok(_) if !name.starts_with(RECEIPT) && !name.contains('/') => return Ok(()),
             Ok(_) => PathError::Reserved,
             Err(source) => source,
         };
-        Err(StateError::BadPath {
-            path: format!("{}/{name}", self.path),
-            source,
-        })
+        Err(Failure::elsewhere(
+            format!("{}/{name}", self.path),
+            ErrorKind::BadPath(source),
+        ))
     }
 
     /// The node through the current session.
-    pub(crate) async fn open(&self) -> Result<OpenNode, StateError> {
+    pub(crate) async fn open(&self) -> Result<OpenNode, Failure> {
         if self.is_forked() {
-            return Err(self.no_session(ConnectError::Forked));
+            return Err(self.failed(ConnectError::Forked));
         }
         let last = self.last().clone();
         if let Some(opened) = last.filter(|opened| !opened.session.is_ended()) {
             return Ok(opened);
         }
-        let node = self.client.node(&self.path)?;
-        let session = self.client.session_for(&self.path).await?;
+        let node = self.client.node(&self.path);
+        let node = node.map_err(|failure| self.failed(failure))?;
+        let session = self.client.session().await;
+        let session = session.map_err(|error| self.failed(error))?;
         let receipts = Receipts::new(&session, node.directory(), self.access.clone());
         let opened = OpenNode {
             session,
@@ -136,12 +139,15 @@ impl PersistentNode {
     }
 
     /// Does the same as [`open`](Self::open), but waits until a session can be opened.
-    pub(crate) async fn open_in_time(&self) -> Result<OpenNode, StateError> {
+    pub(crate) async fn open_in_time(&self) -> Result<OpenNode, Failure> {
         loop {
             match self.open().await {
-                Err(StateError::NoSession { .. }) => {
+                Err(Failure {
+                    kind: ErrorKind::NoSession(_),
+                    ..
+                }) => {
                     let session = self.client.session_in_time().await;
-                    session.map_err(|source| self.no_session(source))?;
+                    session.map_err(|error| self.failed(error))?;
                 }
                 opened => return opened,
             }
@@ -153,20 +159,9 @@ impl PersistentNode {
         self.client.runtime().is_forked()
     }
 
-    fn no_session(&self, source: ConnectError) -> StateError {
-        StateError::NoSession {
-            path: self.path.clone(),
-            source,
-        }
-    }
-
     /// Returns whether a request that is idempotent may be sent again after this error: when its answer was lost, or its session has ended
     /// and another may follow.
-    pub(crate) async fn again(
-        &self,
-        opened: &OpenNode,
-        error: zk::Error,
-    ) -> Result<(), StateError> {
+    pub(crate) async fn again(&self, opened: &OpenNode, error: zk::Error) -> Result<(), Failure> {
         match error {
             error if error.is_transient() => {}
             zk::Error::SessionEnded(_) => {
@@ -175,20 +170,20 @@ impl PersistentNode {
                 let ended = opened.session.ended();
                 opened.session.runtime().timeout(limit, ended).await;
             }
-            error => return Err(self.refused(error)),
+            error => return Err(self.failed(error)),
         }
         telemetry::retried();
         Ok(())
     }
 
     /// The data of the node; `None` if it is missing.
-    pub(crate) async fn read(&self) -> Result<Option<(Bytes, zk::Stat)>, StateError> {
+    pub(crate) async fn read(&self) -> Result<Option<(Bytes, zk::Stat)>, Failure> {
         self.ask(|opened| opened.session.zk().get(opened.path.as_str()))
             .await
     }
 
     /// Does the same as [`read`](Self::read), but the server does not lag: it shows every write that was acknowledged before.
-    pub(crate) async fn read_latest(&self) -> Result<Option<(Bytes, zk::Stat)>, StateError> {
+    pub(crate) async fn read_latest(&self) -> Result<Option<(Bytes, zk::Stat)>, Failure> {
         self.ask(|opened| {
             let OpenNode {
                 session,
@@ -208,7 +203,7 @@ impl PersistentNode {
     pub(crate) async fn ask<T, F>(
         &self,
         request: impl Fn(&OpenNode) -> F,
-    ) -> Result<Option<T>, StateError>
+    ) -> Result<Option<T>, Failure>
     where
         F: Future<Output = Result<T, zk::Error>>,
     {
@@ -219,7 +214,7 @@ impl PersistentNode {
     pub(crate) async fn ask_in_time<T, F>(
         &self,
         request: impl Fn(&OpenNode) -> F,
-    ) -> Result<Option<T>, StateError>
+    ) -> Result<Option<T>, Failure>
     where
         F: Future<Output = Result<T, zk::Error>>,
     {
@@ -230,9 +225,9 @@ impl PersistentNode {
         &self,
         open: impl Fn() -> V,
         request: impl Fn(&OpenNode) -> F,
-    ) -> Result<Option<T>, StateError>
+    ) -> Result<Option<T>, Failure>
     where
-        V: Future<Output = Result<OpenNode, StateError>>,
+        V: Future<Output = Result<OpenNode, Failure>>,
         F: Future<Output = Result<T, zk::Error>>,
     {
         loop {
@@ -248,7 +243,7 @@ impl PersistentNode {
         &self,
         opened: &OpenNode,
         request: impl Future<Output = Result<T, zk::Error>>,
-    ) -> Result<Option<Option<T>>, StateError> {
+    ) -> Result<Option<Option<T>>, Failure> {
         match request.await {
             Ok(answer) => Ok(Some(Some(answer))),
             Err(zk::Error::NO_NODE) => Ok(Some(None)),
@@ -269,35 +264,19 @@ impl PersistentNode {
             let opened = self.open().await.map_err(NotWritten::Failed)?;
             let bytes_max = self.bytes_max(&opened, load.writes);
             if load.bytes > bytes_max {
-                return Err(NotWritten::Failed(StateError::TooLarge {
-                    path: self.path.clone(),
-                    bytes: load.bytes,
-                    bytes_max,
-                }));
+                let bytes = load.bytes;
+                let kind = ErrorKind::TooLarge { bytes, bytes_max };
+                return Err(NotWritten::Failed(self.failed(kind)));
             }
             let written = self.write(&opened, |writer| fill(writer, &opened.path));
             match written.await? {
                 Ok(written) => return Ok(written),
                 // Nothing was sent.
                 Err(OnceError::SessionEnded) => {}
-                Err(OnceError::OutcomeUnknown(source)) => {
-                    return Err(NotWritten::Failed(StateError::OutcomeUnknown {
-                        path: self.path.clone(),
-                        source,
-                    }));
+                Err(OnceError::Refused(zk::MultiError::Refused { index, code })) if index > 0 => {
+                    return Err(NotWritten::Refused(zk::Error::Refused(code)));
                 }
-                Err(OnceError::TooManyEphemerals { bytes }) => {
-                    return Err(NotWritten::Failed(StateError::TooManyEphemerals {
-                        path: self.path.clone(),
-                        bytes,
-                    }));
-                }
-                Err(OnceError::Refused(error)) => match error {
-                    zk::MultiError::Refused { index, code } if index > 0 => {
-                        return Err(NotWritten::Refused(zk::Error::Refused(code)));
-                    }
-                    error => return Err(NotWritten::Failed(self.refused(error.into()))),
-                },
+                Err(error) => return Err(NotWritten::Failed(self.failed(error))),
             }
         }
     }
@@ -336,7 +315,7 @@ impl PersistentNode {
     async fn make_directory(&self, opened: &OpenNode) -> Result<(), NotWritten> {
         // The root is always there.
         let Some(dir) = opened.path.parent() else {
-            return Err(NotWritten::Failed(self.refused(zk::Error::NO_NODE)));
+            return Err(NotWritten::Failed(self.failed(zk::Error::NO_NODE)));
         };
         let open = Access::default();
         let access = match self.is_inner {
@@ -362,20 +341,27 @@ impl PersistentNode {
         }
     }
 
-    pub(crate) fn refused(&self, source: zk::Error) -> StateError {
-        StateError::Refused {
-            path: self.path.clone(),
-            source,
+    /// A failure of a call that is about this node, or about the recipe that keeps it.
+    pub(crate) fn failed(&self, failure: impl Into<Failure>) -> Failure {
+        let failure = failure.into();
+        match self.is_inner && failure.path.is_none() {
+            true => Failure::elsewhere(&self.path, failure.kind),
+            false => failure,
         }
     }
 
     pub(crate) fn unreadable(
         &self,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-    ) -> StateError {
-        StateError::Unreadable {
-            path: self.path.clone(),
-            source: source.into(),
+    ) -> Failure {
+        self.failed(ErrorKind::Unreadable(source.into().into()))
+    }
+
+    /// The failure of a call whose writes were not made, in no way that it expects.
+    pub(crate) fn not_written(&self, error: NotWritten) -> Failure {
+        match error {
+            NotWritten::Refused(error) => self.failed(error),
+            NotWritten::Failed(failure) => failure,
         }
     }
 
@@ -410,20 +396,24 @@ pub enum Seen<T> {
 /// A stream of a value: the current state first, then each change.
 ///
 /// It continues over lost connections and session expiry, which it reports with [`Seen::Renewed`], and never goes back to older data. It
-/// ends only after an error that no retry would change: [`StateError::BadPath`], [`StateError::Refused`], [`StateError::TooLarge`] if there
-/// are more nodes than can be watched, and [`StateError::NoSession`] if the client is closed. Nothing is sent until it is polled.
+/// ends only after an error that no retry would change: [`ErrorKind::BadPath`], [`ErrorKind::Refused`], [`ErrorKind::TooLarge`] if there
+/// are more nodes than can be watched, and [`ErrorKind::NoSession`] if the client is closed. Nothing is sent until it is polled.
 pub struct Watch<T> {
-    stream: BoxStream<'static, Result<Seen<T>, StateError>>,
+    stream: Events<Result<Seen<T>, Error>>,
     freshness: Arc<Freshness>,
 }
 
 impl<T> Watch<T> {
     pub(crate) fn new(
+        name: &'static str,
+        path: &str,
         freshness: Arc<Freshness>,
-        stream: impl Stream<Item = Result<Seen<T>, StateError>> + Send + 'static,
+        stream: impl Stream<Item = Result<Seen<T>, Failure>> + Send + 'static,
     ) -> Self {
+        let path = path.to_owned();
+        let stream = stream.map(move |seen| seen.map_err(|failure| failure.of(name, &path)));
         Self {
-            stream: stream.boxed(),
+            stream: Events::from_stream(stream),
             freshness,
         }
     }
@@ -441,7 +431,7 @@ impl<T> Watch<T> {
 }
 
 impl<T> Stream for Watch<T> {
-    type Item = Result<Seen<T>, StateError>;
+    type Item = Result<Seen<T>, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.stream.poll_next_unpin(cx)
@@ -496,14 +486,14 @@ impl Follow {
 
     pub(crate) fn stream(
         self,
-    ) -> impl Stream<Item = Result<Seen<Content>, StateError>> + Send + 'static {
+    ) -> impl Stream<Item = Result<Seen<Content>, Failure>> + Send + 'static {
         unfold(self, |mut follow| async {
             let seen = follow.next().await?;
             Some((seen, follow))
         })
     }
 
-    async fn next(&mut self) -> Option<Result<Seen<Content>, StateError>> {
+    async fn next(&mut self) -> Option<Result<Seen<Content>, Failure>> {
         if self.refused {
             return None;
         }
@@ -513,7 +503,7 @@ impl Follow {
     }
 
     /// Waits for a state that was not shown yet.
-    async fn read_next(&mut self) -> Result<Seen<Content>, StateError> {
+    async fn read_next(&mut self) -> Result<Seen<Content>, Failure> {
         loop {
             if let Some(event) = self.event.take() {
                 event.await;
@@ -587,28 +577,5 @@ impl Freshness {
 
     fn set(&self, session: Option<watch::Receiver<zk::SessionState>>) {
         *lock(&self.0) = session;
-    }
-}
-
-/// A [`Stream`] of events. The method that returns it says what the events are, and when it ends.
-pub struct Events<T>(BoxStream<'static, T>);
-
-impl<T> Events<T> {
-    pub(crate) fn from_stream(stream: impl Stream<Item = T> + Send + 'static) -> Self {
-        Self(stream.boxed())
-    }
-}
-
-impl<T> Stream for Events<T> {
-    type Item = T;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
-        self.0.poll_next_unpin(cx)
-    }
-}
-
-impl<T> fmt::Debug for Events<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Events").finish_non_exhaustive()
     }
 }

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
+use crate::error::{ErrorKind, Failure};
 use crate::node::{Access, NodePath, OperationId};
 use crate::session::cleaner::{Cleanup, Leftover};
 use crate::session::retry::Retry;
@@ -122,6 +123,17 @@ pub(crate) enum OnceError {
     OutcomeUnknown(zk::Error),
     /// There is no room for a receipt beside the other ephemeral nodes of the session; nothing was written.
     TooManyEphemerals { bytes: usize },
+}
+
+impl From<OnceError> for Failure {
+    fn from(error: OnceError) -> Self {
+        match error {
+            OnceError::Refused(error) => zk::Error::from(error).into(),
+            OnceError::SessionEnded => ErrorKind::SessionEnded.into(),
+            OnceError::OutcomeUnknown(error) => ErrorKind::OutcomeUnknown(error).into(),
+            OnceError::TooManyEphemerals { bytes } => ErrorKind::TooManyEphemerals { bytes }.into(),
+        }
+    }
 }
 
 impl Receipts {

@@ -1,10 +1,8 @@
 //! The parts that every recipe is built from: a client, a path, the identity that other users see, and the access list of its nodes.
 
-use crate::error::{
-    AcquireError, BarrierError, ClearError, ConnectError, ContentionError, LimitError, StateError,
-};
+use crate::error::Failure;
 use crate::node::data::Who;
-use crate::node::{Access, NodePath, PathError};
+use crate::node::{Access, NodePath};
 use crate::session::Session;
 use crate::session::client::Client;
 
@@ -26,19 +24,6 @@ pub(crate) struct Identity {
     pub(crate) message: Option<String>,
 }
 
-/// The reason why a verb could not begin. Each error type of a recipe has both cases.
-#[derive(Debug)]
-pub(crate) struct Unreached {
-    pub(crate) path: String,
-    pub(crate) why: WhyUnreached,
-}
-
-#[derive(Debug)]
-pub(crate) enum WhyUnreached {
-    BadPath(PathError),
-    NoSession(ConnectError),
-}
-
 impl RecipeOptions {
     pub(crate) fn new(client: &Client, path: impl Into<String>) -> Self {
         Self {
@@ -50,13 +35,13 @@ impl RecipeOptions {
     }
 
     /// The node at the path, with the chroot in front.
-    pub(crate) fn node(&self) -> Result<NodePath, Unreached> {
+    pub(crate) fn node(&self) -> Result<NodePath, Failure> {
         self.client.node(&self.path)
     }
 
     /// The current session, or the next one.
-    pub(crate) async fn session(&self) -> Result<Session, Unreached> {
-        self.client.session_for(&self.path).await
+    pub(crate) async fn session(&self) -> Result<Session, Failure> {
+        Ok(self.client.session().await?)
     }
 
     pub(crate) fn who(&self, session: &Session) -> Who {
@@ -83,56 +68,10 @@ impl Identity {
 
 impl Client {
     /// Checks a path, and puts the chroot in front.
-    pub(crate) fn node(&self, path: &str) -> Result<NodePath, Unreached> {
-        match NodePath::parse(path) {
-            Ok(node) => Ok(self.resolve(&node)),
-            Err(source) => Err(Unreached::bad_path(path, source)),
-        }
-    }
-
-    /// The current session, or the next one, for a verb at a path.
-    pub(crate) async fn session_for(&self, path: &str) -> Result<Session, Unreached> {
-        let session = self.session().await;
-        session.map_err(|source| Unreached {
-            path: path.to_owned(),
-            why: WhyUnreached::NoSession(source),
-        })
+    pub(crate) fn node(&self, path: &str) -> Result<NodePath, Failure> {
+        Ok(self.resolve(&NodePath::parse(path)?))
     }
 }
-
-impl Unreached {
-    pub(crate) fn bad_path(path: &str, source: PathError) -> Self {
-        Self {
-            path: path.to_owned(),
-            why: WhyUnreached::BadPath(source),
-        }
-    }
-}
-
-/// Lets `?` turn [`Unreached`] into an error type with the variants `BadPath` and `NoSession`.
-macro_rules! from_unreached {
-    ($($error:ident),+) => {
-        $(impl From<$crate::session::recipe_options::Unreached> for $error {
-            fn from(unreached: $crate::session::recipe_options::Unreached) -> Self {
-                use $crate::session::recipe_options::WhyUnreached;
-                let path = unreached.path;
-                match unreached.why {
-                    WhyUnreached::BadPath(source) => Self::BadPath { path, source },
-                    WhyUnreached::NoSession(source) => Self::NoSession { path, source },
-                }
-            }
-        })+
-    };
-}
-
-from_unreached!(
-    AcquireError,
-    BarrierError,
-    ClearError,
-    ContentionError,
-    LimitError,
-    StateError
-);
 
 /// Options for the [`Identity`] in a field of the recipe.
 macro_rules! identity_options {
@@ -182,4 +121,4 @@ macro_rules! recipe_options {
     };
 }
 
-pub(crate) use {from_unreached, identity_options, recipe_options};
+pub(crate) use {identity_options, recipe_options};

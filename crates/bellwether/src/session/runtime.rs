@@ -165,17 +165,6 @@ impl SessionRuntime {
             }
         }
     }
-
-    /// Awaits a call for at most `limit`; after that it fails as `late` says.
-    pub(crate) fn within<T, E>(
-        &self,
-        limit: Duration,
-        call: impl Future<Output = Result<T, E>>,
-        late: impl FnOnce() -> E,
-    ) -> impl Future<Output = Result<T, E>> {
-        let result = self.timeout(limit, call);
-        async move { result.await.unwrap_or_else(|| Err(late())) }
-    }
 }
 
 /// See [`SessionRuntime::sleep`].

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, Weak};
 use bellwether_client::process::Native;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::error::{ErrorKind, Failure};
 use crate::session::lock;
 use crate::session::telemetry::WaitTimer;
 
@@ -136,6 +137,16 @@ pub(crate) enum NoSlot {
         depth: usize,
     },
     SessionEnded,
+}
+
+impl From<NoSlot> for Failure {
+    fn from(reason: NoSlot) -> Self {
+        let kind = match reason {
+            NoSlot::LineFull { depth } => ErrorKind::Full { depth },
+            NoSlot::SessionEnded => ErrorKind::SessionEnded,
+        };
+        kind.into()
+    }
 }
 
 #[cfg(test)]

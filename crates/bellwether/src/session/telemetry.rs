@@ -3,8 +3,6 @@
 //!
 //! There is one span for each call of a verb, with its path, its fencing token and its outcome. docs/traces.md and docs/metrics.md list them.
 
-use std::convert::Infallible;
-use std::error::Error;
 use std::fmt::{self, Display};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,55 +11,84 @@ use std::time::Duration;
 
 use bellwether_client as zk;
 use bellwether_client::is_session_thread;
+use futures_util::future::Either;
 use metrics::{counter, histogram};
 use pin_project_lite::pin_project;
 use tracing::field::display;
 use tracing::instrument::Instrumented;
 use tracing::{Instrument as _, Span};
 
+use crate::error::{Error, ErrorKind, Failure};
 use crate::session::Moment;
+use crate::session::client::Client;
+use crate::session::runtime::SessionRuntime;
 
 /// Begins a call. Its name is that of the recipe and the verb.
 macro_rules! call {
-    ($name:literal, $path:expr) => {
-        $crate::session::telemetry::Call::begin(|| {
+    ($name:literal, $path:expr) => {{
+        let path = $path;
+        $crate::session::telemetry::Call::begin($name, &path, || {
             use tracing::field::Empty;
-            tracing::info_span!(
-                $name,
-                path = $path,
-                token = Empty,
-                outcome = Empty,
-                error = Empty
-            )
+            tracing::info_span!($name, path, token = Empty, outcome = Empty, error = Empty)
         })
-    };
+    }};
 }
 
 pub(crate) use call;
 
-/// A call of a recipe, in its span.
-pub(crate) struct Call(Span);
+/// A call of a recipe: its span, its time limit, and its path and name in errors.
+pub(crate) struct Call {
+    name: &'static str,
+    path: String,
+    span: Span,
+    limit: Option<(SessionRuntime, Duration)>,
+    /// Set if the call ends when this client is closed.
+    client: Option<Client>,
+}
 
 impl Call {
-    pub(crate) fn begin(span: impl FnOnce() -> Span) -> Self {
-        // Steps of other calls run on the thread that all sessions share. A subscriber that blocks must not stop it.
-        match is_session_thread() {
-            true => Self(Span::none()),
-            false => Self(span()),
+    pub(crate) fn begin(
+        name: &'static str,
+        path: &(impl AsRef<str> + ?Sized),
+        span: impl FnOnce() -> Span,
+    ) -> Self {
+        Self {
+            name,
+            path: path.as_ref().to_owned(),
+            // Steps of other calls run on the thread that all sessions share. A subscriber that blocks must not stop it.
+            span: match is_session_thread() {
+                true => Span::none(),
+                false => span(),
+            },
+            limit: None,
+            client: None,
         }
     }
 
     /// Records the number of the fencing token that the call is about.
     pub(crate) fn with_token(self, token: i64) -> Self {
-        self.0.record("token", token);
+        self.span.record("token", token);
         self
     }
 
+    /// Ends the call after `limit`, if there is one, with [`ErrorKind::TimedOut`].
+    pub(crate) fn within(self, runtime: &SessionRuntime, limit: Option<Duration>) -> Self {
+        let limit = limit.map(|limit| (runtime.clone(), limit));
+        Self { limit, ..self }
+    }
+
+    /// Does the same as [`within`](Self::within), for a call that waits for something new: it also ends when the client is closed.
+    pub(crate) fn waits(self, client: &Client, limit: Option<Duration>) -> Self {
+        let call = self.within(client.runtime(), limit);
+        let client = Some(client.clone());
+        Self { client, ..call }
+    }
+
     /// Runs a call whose outcome is `done` or an error.
-    pub(crate) fn run<T, E: Error>(
+    pub(crate) fn run<T>(
         self,
-        call: impl Future<Output = Result<T, E>>,
-    ) -> impl Future<Output = Result<T, E>> {
+        call: impl Future<Output = Result<T, Failure>>,
+    ) -> impl Future<Output = Result<T, Error>> {
         self.run_to(call, |_| Outcome::named("done"))
     }
 
@@ -69,39 +96,71 @@ impl Call {
     pub(crate) async fn wait(self, call: impl Future<Output = ()>) {
         let call = async {
             call.await;
-            Ok::<(), Infallible>(())
+            Ok(())
         };
-        let Ok(()) = self.run(call).await;
+        self.run(call).await.expect("it has no way to fail");
     }
 
     /// Runs a call that answers whether: its outcome is `yes` or `no`.
-    pub(crate) fn ask<E: Error>(
+    pub(crate) fn ask(
         self,
-        call: impl Future<Output = Result<bool, E>>,
-    ) -> impl Future<Output = Result<bool, E>> {
+        call: impl Future<Output = Result<bool, Failure>>,
+    ) -> impl Future<Output = Result<bool, Error>> {
         self.run_to(call, |is| Outcome::named(if *is { "yes" } else { "no" }))
     }
 
     /// Runs a call that finds something or nothing: its outcome is `found` or `none`.
-    pub(crate) fn find<T, E: Error>(
+    pub(crate) fn find<T>(
         self,
-        call: impl Future<Output = Result<Option<T>, E>>,
-    ) -> impl Future<Output = Result<Option<T>, E>> {
+        call: impl Future<Output = Result<Option<T>, Failure>>,
+    ) -> impl Future<Output = Result<Option<T>, Error>> {
         self.run_to(call, |found| match found {
             Some(_) => Outcome::named("found"),
             None => Outcome::NONE,
         })
     }
 
-    /// Runs a call in its span, and records how it ended.
-    pub(crate) fn run_to<T, E, F, O>(self, call: F, outcome: O) -> RunningCall<F, O>
+    /// Runs a call in its span and its limit, and records how it ended.
+    pub(crate) fn run_to<T, F, O>(
+        self,
+        call: F,
+        outcome: O,
+    ) -> RunningCall<impl Future<Output = Result<T, Failure>>, O>
     where
-        F: Future<Output = Result<T, E>>,
-        E: Error,
+        F: Future<Output = Result<T, Failure>>,
         O: FnOnce(&T) -> Outcome,
     {
+        let Self {
+            name,
+            path,
+            span,
+            limit,
+            client,
+        } = self;
+        let call = match (&limit, &client) {
+            (None, None) => Either::Right(call),
+            _ => {
+                // On the heap here already, so that the future of a call stays small.
+                let call = Box::pin(call);
+                let call = async move {
+                    match client {
+                        Some(client) => client.unless_closed(call).await,
+                        None => call.await,
+                    }
+                };
+                Either::Left(async move {
+                    let Some((runtime, limit)) = limit else {
+                        return call.await;
+                    };
+                    let ended = runtime.timeout(limit, call).await;
+                    ended.unwrap_or_else(|| Err(ErrorKind::TimedOut { limit }.into()))
+                })
+            }
+        };
         RunningCall {
-            call: call.instrument(self.0),
+            call: call.instrument(span),
+            name,
+            path,
             outcome: Some(outcome),
         }
     }
@@ -112,6 +171,8 @@ pin_project! {
     pub(crate) struct RunningCall<F, O> {
         #[pin]
         call: Instrumented<F>,
+        name: &'static str,
+        path: String,
         // Until it has ended.
         outcome: Option<O>,
     }
@@ -125,17 +186,17 @@ pin_project! {
     }
 }
 
-impl<T, E, F, O> Future for RunningCall<F, O>
+impl<T, F, O> Future for RunningCall<F, O>
 where
-    F: Future<Output = Result<T, E>>,
-    E: Error,
+    F: Future<Output = Result<T, Failure>>,
     O: FnOnce(&T) -> Outcome,
 {
-    type Output = Result<T, E>;
+    type Output = Result<T, Error>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, E>> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         let ended = ready!(this.call.as_mut().poll(cx));
+        let ended = ended.map_err(|failure| failure.of(this.name, this.path));
         let span = this.call.span();
         match (&ended, this.outcome.take()) {
             (Ok(value), Some(outcome)) => outcome(value).record(span),
@@ -179,9 +240,9 @@ impl Outcome {
 }
 
 /// An error with its sources.
-struct Chain<'a, E>(&'a E);
+struct Chain<'a>(&'a dyn std::error::Error);
 
-impl<E: Error> Display for Chain<'_, E> {
+impl Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
         let mut source = self.0.source();
@@ -277,7 +338,7 @@ mod tests {
     fn session_thread_makes_no_span() {
         let begin = || {
             let span = || panic!("a subscriber could block here");
-            Call::begin(span).0.is_none()
+            Call::begin("lock.acquire", "/path", span).span.is_none()
         };
         let begun = session_thread().spawn(async move { begin() });
         assert!(session_thread().block_on(begun).unwrap());

@@ -8,7 +8,7 @@ use bellwether_client as zk;
 use bytes::Bytes;
 use futures_util::StreamExt;
 
-use crate::error::StateError;
+use crate::error::{Error, ErrorKind, Failure};
 use crate::node::data::Payload;
 use crate::node::{Access, NodePath, PathError, Version};
 use crate::request::receipts::RECEIPT;
@@ -48,7 +48,7 @@ use crate::state::live::{Live, Source, Update};
 ///
 /// ```no_run
 /// # use bellwether::{Client, Config, Json};
-/// # use bellwether::error::StateError;
+/// # use bellwether::Error;
 /// # use bellwether::state::Seen;
 /// use futures_util::StreamExt;
 ///
@@ -57,7 +57,7 @@ use crate::state::live::{Live, Source, Update};
 ///     requests_max: u32,
 /// }
 ///
-/// # async fn run(client: &Client) -> Result<(), StateError> {
+/// # async fn run(client: &Client) -> Result<(), Error> {
 /// let limits = Config::<Json<Limits>>::new(client, "/app/limits");
 /// limits.set(&Json(Limits { requests_max: 100 })).await?;
 /// let mut changes = limits.watch();
@@ -119,8 +119,8 @@ impl<T: Payload + Send + 'static> Config<T> {
     ///
     /// # Errors
     ///
-    /// See [`StateError`].
-    pub async fn get(&self) -> Result<Option<Entry<T>>, StateError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NoSession`, `Refused`.
+    pub async fn get(&self) -> Result<Option<Entry<T>>, Error> {
         call!("config.get", self.path())
             .find(async {
                 let content = self.node.read().await?;
@@ -139,31 +139,30 @@ impl<T: Payload + Send + 'static> Config<T> {
     ///
     /// # Errors
     ///
-    /// See [`StateError`]. Only after [`OutcomeUnknown`](StateError::OutcomeUnknown) it may have been made.
-    pub async fn set(&self, value: &T) -> Result<(), StateError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `NotEncodable`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`,
+    /// `Refused`. Only after `OutcomeUnknown` it may have been made.
+    pub async fn set(&self, value: &T) -> Result<(), Error> {
         call!("config.set", self.path())
-            .run(self.set_untraced(value))
+            .run(async {
+                let data = self.encode(value)?;
+                loop {
+                    match self
+                        .write(&data, |writer, node| writer.set(node, &data, None))
+                        .await
+                    {
+                        Ok(()) => return Ok(()),
+                        Err(NotWritten::Refused(zk::Error::NO_NODE)) => {}
+                        Err(error) => return Err(self.node.not_written(error)),
+                    }
+                    match self.create_data(&data).await {
+                        Ok(()) => return Ok(()),
+                        // Another client created it meanwhile; this write is later, and wins.
+                        Err(NotWritten::Refused(zk::Error::NODE_EXISTS)) => {}
+                        Err(error) => return Err(self.node.not_written(error)),
+                    }
+                }
+            })
             .await
-    }
-
-    async fn set_untraced(&self, value: &T) -> Result<(), StateError> {
-        let data = self.encode(value)?;
-        loop {
-            match self
-                .write(&data, |writer, node| writer.set(node, &data, None))
-                .await
-            {
-                Ok(()) => return Ok(()),
-                Err(NotWritten::Refused(zk::Error::NO_NODE)) => {}
-                Err(error) => return Err(self.error(error)),
-            }
-            match self.create_data(&data).await {
-                Ok(()) => return Ok(()),
-                // Another client created it meanwhile; this write is later, and wins.
-                Err(NotWritten::Refused(zk::Error::NODE_EXISTS)) => {}
-                Err(error) => return Err(self.error(error)),
-            }
-        }
     }
 
     /// Creates the value exactly once if there is none, and returns whether it did.
@@ -175,14 +174,14 @@ impl<T: Payload + Send + 'static> Config<T> {
     /// # Errors
     ///
     /// As [`set`](Self::set).
-    pub async fn create(&self, value: &T) -> Result<bool, StateError> {
+    pub async fn create(&self, value: &T) -> Result<bool, Error> {
         call!("config.create", self.path())
             .ask(async {
                 let data = self.encode(value)?;
                 match self.create_data(&data).await {
                     Ok(()) => Ok(true),
                     Err(NotWritten::Refused(zk::Error::NODE_EXISTS)) => Ok(false),
-                    Err(error) => Err(self.error(error)),
+                    Err(error) => Err(self.node.not_written(error)),
                 }
             })
             .await
@@ -202,7 +201,7 @@ impl<T: Payload + Send + 'static> Config<T> {
         &self,
         version: Version,
         value: &T,
-    ) -> Result<Option<Version>, StateError> {
+    ) -> Result<Option<Version>, Error> {
         call!("config.compare_and_set", self.path())
             .find(async {
                 let data = self.encode(value)?;
@@ -216,7 +215,7 @@ impl<T: Payload + Send + 'static> Config<T> {
                     Err(NotWritten::Refused(zk::Error::BAD_VERSION | zk::Error::NO_NODE)) => {
                         Ok(None)
                     }
-                    Err(error) => Err(self.error(error)),
+                    Err(error) => Err(self.node.not_written(error)),
                 }
             })
             .await
@@ -231,7 +230,7 @@ impl<T: Payload + Send + 'static> Config<T> {
     /// # Errors
     ///
     /// As [`set`](Self::set).
-    pub async fn delete(&self) -> Result<bool, StateError> {
+    pub async fn delete(&self) -> Result<bool, Error> {
         call!("config.delete", self.path())
             .ask(async {
                 match self
@@ -240,7 +239,7 @@ impl<T: Payload + Send + 'static> Config<T> {
                 {
                     Ok(()) => Ok(true),
                     Err(NotWritten::Refused(zk::Error::NO_NODE)) => Ok(false),
-                    Err(error) => Err(self.error(error)),
+                    Err(error) => Err(self.node.not_written(error)),
                 }
             })
             .await
@@ -259,6 +258,8 @@ impl<T: Payload + Send + 'static> Config<T> {
         let node = self.node.clone();
         let follow = Follow::new(self.node.clone());
         Watch::new(
+            "config.watch",
+            self.path(),
             follow.freshness(),
             follow.stream().map(move |seen| match seen? {
                 Seen::Value(content) => decode(&node, content).map(Seen::Value),
@@ -291,17 +292,8 @@ impl<T: Payload + Send + 'static> Config<T> {
     ///
     /// # Errors
     ///
-    /// See [`StateError`].
-    pub async fn live(&self) -> Result<Live<Option<Entry<T>>>, StateError>
-    where
-        T: Sync,
-    {
-        call!("config.live", self.path())
-            .run(self.live_untraced())
-            .await
-    }
-
-    async fn live_untraced(&self) -> Result<Live<Option<Entry<T>>>, StateError>
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NoSession`, `Refused`.
+    pub async fn live(&self) -> Result<Live<Option<Entry<T>>>, Error>
     where
         T: Sync,
     {
@@ -326,7 +318,9 @@ impl<T: Payload + Send + 'static> Config<T> {
             follow: Box::new(follow),
             is_same: |(one, _), (other, _)| one == other,
         };
-        Live::start(source).await
+        call!("config.live", self.path())
+            .run(Live::start("config.live", source))
+            .await
     }
 
     async fn create_data(&self, data: &[u8]) -> Result<(), NotWritten> {
@@ -345,24 +339,18 @@ impl<T: Payload + Send + 'static> Config<T> {
         self.node.once(data.len(), fill).await.map(drop)
     }
 
-    fn encode(&self, value: &T) -> Result<Vec<u8>, StateError> {
-        value
-            .to_bytes()
-            .map_err(|error| self.node.unreadable(error))
-    }
-
-    fn error(&self, error: NotWritten) -> StateError {
-        match error {
-            NotWritten::Refused(source) => self.node.refused(source),
-            NotWritten::Failed(error) => error,
-        }
+    fn encode(&self, value: &T) -> Result<Vec<u8>, Failure> {
+        value.to_bytes().map_err(|error| {
+            let kind = ErrorKind::NotEncodable(error.into());
+            self.node.failed(kind)
+        })
     }
 }
 
 fn decode<T: Payload>(
     node: &PersistentNode,
     content: (Bytes, zk::Stat),
-) -> Result<Entry<T>, StateError> {
+) -> Result<Entry<T>, Failure> {
     let (data, stat) = content;
     match T::from_bytes(data.to_vec()) {
         Ok(value) => Ok(Entry {
@@ -427,8 +415,8 @@ pub type Entries = BTreeMap<String, Vec<u8>>;
 ///
 /// ```no_run
 /// # use bellwether::{Client, ConfigFolder};
-/// # use bellwether::error::StateError;
-/// # async fn run(client: &Client) -> Result<(), StateError> {
+/// # use bellwether::Error;
+/// # async fn run(client: &Client) -> Result<(), Error> {
 /// let database = ConfigFolder::new(client, "/app/database");
 /// database
 ///     .update(|entries| {
@@ -485,8 +473,8 @@ impl ConfigFolder {
     ///
     /// # Errors
     ///
-    /// See [`StateError`].
-    pub async fn get(&self) -> Result<Entries, StateError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NoSession`, `Refused`.
+    pub async fn get(&self) -> Result<Entries, Error> {
         call!("config_folder.get", self.path())
             .run(async { Ok(self.read().await?.entries) })
             .await
@@ -501,31 +489,29 @@ impl ConfigFolder {
     ///
     /// # Errors
     ///
-    /// See [`StateError`]. Only after [`OutcomeUnknown`](StateError::OutcomeUnknown) it may have been made.
-    pub async fn update(&self, edit: impl Fn(&mut Entries)) -> Result<Entries, StateError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`, `Refused`. Only after
+    /// `OutcomeUnknown` it may have been made.
+    pub async fn update(&self, edit: impl Fn(&mut Entries)) -> Result<Entries, Error> {
         call!("config_folder.update", self.path())
-            .run(self.update_untraced(edit))
+            .run(async {
+                loop {
+                    let before = self.read().await?;
+                    let mut after = before.entries.clone();
+                    edit(&mut after);
+                    let load = self.check(&before.entries, &after)?;
+                    let written = self.node.once(load, |writer, folder| {
+                        self.fill(writer, folder, &before, &after)
+                    });
+                    match written.await {
+                        Ok(_) => return Ok(after),
+                        Err(NotWritten::Refused(
+                            zk::Error::BAD_VERSION | zk::Error::NODE_EXISTS | zk::Error::NO_NODE,
+                        )) => {}
+                        Err(error) => return Err(self.node.not_written(error)),
+                    }
+                }
+            })
             .await
-    }
-
-    async fn update_untraced(&self, edit: impl Fn(&mut Entries)) -> Result<Entries, StateError> {
-        loop {
-            let before = self.read().await?;
-            let mut after = before.entries.clone();
-            edit(&mut after);
-            let load = self.check(&before.entries, &after)?;
-            let written = self.node.once(load, |writer, folder| {
-                self.fill(writer, folder, &before, &after)
-            });
-            match written.await {
-                Ok(_) => return Ok(after),
-                Err(NotWritten::Refused(
-                    zk::Error::BAD_VERSION | zk::Error::NODE_EXISTS | zk::Error::NO_NODE,
-                )) => {}
-                Err(NotWritten::Refused(source)) => return Err(self.node.refused(source)),
-                Err(NotWritten::Failed(error)) => return Err(error),
-            }
-        }
     }
 
     /// The path.
@@ -541,6 +527,8 @@ impl ConfigFolder {
         let ready = self.node.beneath(READY);
         let follow = Follow::new(ready);
         Watch::new(
+            "config_folder.watch",
+            self.path(),
             follow.freshness(),
             follow.stream().then(move |seen| {
                 let folder = folder.clone();
@@ -555,7 +543,7 @@ impl ConfigFolder {
         )
     }
 
-    async fn read(&self) -> Result<FolderSnapshot, StateError> {
+    async fn read(&self) -> Result<FolderSnapshot, Failure> {
         loop {
             let opened = self.node.open().await?;
             if let Some(snapshot) = self.try_read(&opened).await? {
@@ -565,7 +553,7 @@ impl ConfigFolder {
     }
 
     /// Does the same as [`get`](Self::get), but waits until a session can be opened: a change that has been seen must be told.
-    async fn get_in_time(&self) -> Result<Entries, StateError> {
+    async fn get_in_time(&self) -> Result<Entries, Failure> {
         loop {
             let opened = self.node.open_in_time().await?;
             if let Some(snapshot) = self.try_read(&opened).await? {
@@ -575,7 +563,7 @@ impl ConfigFolder {
     }
 
     /// `None` if the caller has to try again: an update came between, or the answer was lost.
-    async fn try_read(&self, opened: &OpenNode) -> Result<Option<FolderSnapshot>, StateError> {
+    async fn try_read(&self, opened: &OpenNode) -> Result<Option<FolderSnapshot>, Failure> {
         match snapshot(opened).await {
             Ok(snapshot) => Ok(snapshot),
             Err(error) => self.node.again(opened, error).await.map(|()| None),
@@ -583,7 +571,7 @@ impl ConfigFolder {
     }
 
     /// Returns the load of an update, if its names can be used.
-    fn check(&self, before: &Entries, after: &Entries) -> Result<Load, StateError> {
+    fn check(&self, before: &Entries, after: &Entries) -> Result<Load, Failure> {
         /// The folder, the node that every update sets, and a check of it.
         const OWN_WRITES: usize = 3;
         let mut load = Load {
@@ -605,10 +593,8 @@ impl ConfigFolder {
                 }
                 Err(source) => source,
             };
-            return Err(StateError::BadPath {
-                path: format!("{}/{name}", self.node.path()),
-                source,
-            });
+            let path = format!("{}/{name}", self.node.path());
+            return Err(Failure::elsewhere(path, ErrorKind::BadPath(source)));
         }
         for name in before.keys().filter(|name| !after.contains_key(*name)) {
             add(name.len());

@@ -7,7 +7,7 @@ use bellwether_client as zk;
 use bytes::Bytes;
 use futures_util::StreamExt;
 
-use crate::error::StateError;
+use crate::error::{Error, ErrorKind, Failure};
 use crate::node::Access;
 use crate::request::receipts::Written;
 use crate::request::{Follow, NotWritten, PersistentNode, Seen, Watch, set_at};
@@ -27,7 +27,7 @@ const TRUSTED_FOR: Duration = Duration::from_secs(3);
 ///
 /// # What it does not
 ///
-/// When the session ends between a request and its answer, the outcome of the addition is unknown: [`StateError::OutcomeUnknown`].
+/// When the session ends between a request and its answer, the outcome of the addition is unknown: [`ErrorKind::OutcomeUnknown`].
 /// Concurrent additions conflict: each is conditional on the value that was read before, and is retried when another addition came between.
 ///
 /// A node that is deleted and created again counts its versions from zero, and the servers cannot tell it from the earlier node. If other
@@ -54,8 +54,8 @@ const TRUSTED_FOR: Duration = Duration::from_secs(3);
 ///
 /// ```no_run
 /// # use bellwether::{Client, Counter};
-/// # use bellwether::error::StateError;
-/// # async fn run(client: &Client) -> Result<(), StateError> {
+/// # use bellwether::Error;
+/// # async fn run(client: &Client) -> Result<(), Error> {
 /// let visitors = Counter::new(client, "/stats/visitors");
 /// let now = visitors.add(1).await?;
 /// # let _ = now;
@@ -119,8 +119,8 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// See [`StateError`].
-    pub async fn get(&self) -> Result<i64, StateError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NoSession`, `Refused`.
+    pub async fn get(&self) -> Result<i64, Error> {
         call!("counter.get", self.path())
             .run(async { Ok(self.read().await?.value) })
             .await
@@ -135,32 +135,29 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// See [`StateError`]. Only after [`OutcomeUnknown`](StateError::OutcomeUnknown) it may have been made.
-    pub async fn add(&self, by: i64) -> Result<i64, StateError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `OutOfRange`, `Unreadable`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`,
+    /// `Refused`. Only after `OutcomeUnknown` it may have been made.
+    pub async fn add(&self, by: i64) -> Result<i64, Error> {
         call!("counter.add", self.path())
-            .run(self.add_untraced(by))
+            .run(async {
+                let sum_of = |from: KnownValue| from.value.checked_add(by);
+                let mut known = self.trusted();
+                loop {
+                    let mut from = match known.take() {
+                        Some(known) => known,
+                        None => self.read().await?,
+                    };
+                    if sum_of(from).is_none() {
+                        // What is known may be old, and the server may lag.
+                        from = self.read_latest().await?;
+                    }
+                    let sum = sum_of(from).ok_or(ErrorKind::OutOfRange)?;
+                    if let WriteOutcome::Written = self.write(from, sum).await? {
+                        return Ok(sum);
+                    }
+                }
+            })
             .await
-    }
-
-    async fn add_untraced(&self, by: i64) -> Result<i64, StateError> {
-        let sum_of = |from: KnownValue| from.value.checked_add(by);
-        let mut known = self.trusted();
-        loop {
-            let mut from = match known.take() {
-                Some(known) => known,
-                None => self.read().await?,
-            };
-            if sum_of(from).is_none() {
-                // What is known may be old, and the server may lag.
-                from = self.read_latest().await?;
-            }
-            let sum = sum_of(from).ok_or_else(|| StateError::OutOfRange {
-                path: self.node.path().to_owned(),
-            })?;
-            if let WriteOutcome::Written = self.write(from, sum).await? {
-                return Ok(sum);
-            }
-        }
     }
 
     /// Compare-and-set: sets the value exactly once if it equals `expected`, and returns whether it did. The answer *no* is not that of a server
@@ -173,31 +170,25 @@ impl Counter {
     /// # Errors
     ///
     /// As [`add`](Self::add).
-    pub async fn compare_and_set(&self, expected: i64, value: i64) -> Result<bool, StateError> {
+    pub async fn compare_and_set(&self, expected: i64, value: i64) -> Result<bool, Error> {
         call!("counter.compare_and_set", self.path())
-            .ask(self.compare_and_set_untraced(expected, value))
+            .ask(async {
+                let mut known = self.trusted();
+                loop {
+                    let from = match known.take() {
+                        Some(known) if known.value == expected => known,
+                        // What is known may be old, and the server may lag.
+                        _ => self.read_latest().await?,
+                    };
+                    if from.value != expected {
+                        return Ok(false);
+                    }
+                    if let WriteOutcome::Written = self.write(from, value).await? {
+                        return Ok(true);
+                    }
+                }
+            })
             .await
-    }
-
-    async fn compare_and_set_untraced(
-        &self,
-        expected: i64,
-        value: i64,
-    ) -> Result<bool, StateError> {
-        let mut known = self.trusted();
-        loop {
-            let from = match known.take() {
-                Some(known) if known.value == expected => known,
-                // What is known may be old, and the server may lag.
-                _ => self.read_latest().await?,
-            };
-            if from.value != expected {
-                return Ok(false);
-            }
-            if let WriteOutcome::Written = self.write(from, value).await? {
-                return Ok(true);
-            }
-        }
     }
 
     /// The path.
@@ -211,6 +202,8 @@ impl Counter {
         let node = self.node.clone();
         let follow = Follow::new(self.node.clone());
         Watch::new(
+            "counter.watch",
+            self.path(),
             follow.freshness(),
             follow.stream().map(move |seen| match seen? {
                 Seen::Value((data, _)) => parse(&node, &data).map(Seen::Value),
@@ -220,19 +213,19 @@ impl Counter {
         )
     }
 
-    async fn read(&self) -> Result<KnownValue, StateError> {
+    async fn read(&self) -> Result<KnownValue, Failure> {
         self.learn(self.node.read()).await
     }
 
     /// Does the same as [`read`](Self::read), behind all writes that were acknowledged before.
-    async fn read_latest(&self) -> Result<KnownValue, StateError> {
+    async fn read_latest(&self) -> Result<KnownValue, Failure> {
         self.learn(self.node.read_latest()).await
     }
 
     async fn learn(
         &self,
-        read: impl Future<Output = Result<Option<(Bytes, zk::Stat)>, StateError>>,
-    ) -> Result<KnownValue, StateError> {
+        read: impl Future<Output = Result<Option<(Bytes, zk::Stat)>, Failure>>,
+    ) -> Result<KnownValue, Failure> {
         // Taken before the request is sent, so that the value is never taken for newer than it is.
         let at = Moment::now();
         let (value, version) = match read.await? {
@@ -244,7 +237,7 @@ impl Counter {
         Ok(known)
     }
 
-    async fn write(&self, from: KnownValue, value: i64) -> Result<WriteOutcome, StateError> {
+    async fn write(&self, from: KnownValue, value: i64) -> Result<WriteOutcome, Failure> {
         let at = Moment::now();
         let data = value.to_string();
         let options = zk::CreateMode::Persistent.with_acl(self.node.access().acl());
@@ -271,8 +264,7 @@ impl Counter {
                 *self.known() = None;
                 Ok(WriteOutcome::Overtaken)
             }
-            Err(NotWritten::Refused(source)) => Err(self.node.refused(source)),
-            Err(NotWritten::Failed(error)) => Err(error),
+            Err(error) => Err(self.node.not_written(error)),
         }
     }
 
@@ -289,7 +281,7 @@ impl Counter {
 }
 
 /// Reads decimal digits; a node without data is 0, as tools that make empty nodes mean it.
-fn parse(node: &PersistentNode, data: &[u8]) -> Result<i64, StateError> {
+fn parse(node: &PersistentNode, data: &[u8]) -> Result<i64, Failure> {
     if data.is_empty() {
         return Ok(0);
     }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bellwether_client as zk;
-use futures_core::Stream;
 use futures_util::stream::{StreamExt, unfold};
 use tokio::sync::watch;
 
 use crate::cache::{Cache, CacheChanges, CacheEvent, LiveTree};
-use crate::error::StateError;
+use crate::error::{ConnectError, Error, ErrorKind, Failure};
+use crate::events::Events;
 use crate::node::{Access, OperationId};
 use crate::request::receipts::RECEIPT;
 use crate::request::{PersistentNode, Seen, Watch};
@@ -50,8 +50,8 @@ pub type Roster = BTreeMap<String, Vec<u8>>;
 ///
 /// ```no_run
 /// # use bellwether::{Client, Group};
-/// # use bellwether::error::StateError;
-/// # async fn run(client: &Client) -> Result<(), StateError> {
+/// # use bellwether::Error;
+/// # async fn run(client: &Client) -> Result<(), Error> {
 /// let workers = Group::new(client, "/workers");
 /// let membership = workers.join("idle").await?;
 /// membership.update("busy").await?;
@@ -95,8 +95,8 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// See [`StateError`].
-    pub async fn join(&self, data: impl Into<Vec<u8>>) -> Result<Membership, StateError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `Refused`.
+    pub async fn join(&self, data: impl Into<Vec<u8>>) -> Result<Membership, Error> {
         let name = format!("member-{}", OperationId::new());
         self.join_as(name, data).await
     }
@@ -109,13 +109,13 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`StateError::NameTaken`] if there is a member of that name, or a member of this session that is away and will be restored; else as
+    /// [`ErrorKind::NameTaken`] if there is a member of that name, or a member of this session that is away and will be restored; else as
     /// [`join`](Self::join).
     pub async fn join_as(
         &self,
         name: impl Into<String>,
         data: impl Into<Vec<u8>>,
-    ) -> Result<Membership, StateError> {
+    ) -> Result<Membership, Error> {
         call!("group.join", self.path())
             .run(async {
                 let name = name.into();
@@ -139,14 +139,14 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// See [`StateError`].
-    pub async fn members(&self) -> Result<Roster, StateError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `Refused`.
+    pub async fn members(&self) -> Result<Roster, Error> {
         call!("group.members", self.path())
-            .run(self.members_untraced())
+            .run(self.read_members())
             .await
     }
 
-    async fn members_untraced(&self) -> Result<Roster, StateError> {
+    async fn read_members(&self) -> Result<Roster, Failure> {
         loop {
             let opened = self.group.open().await?;
             let zk = opened.session.zk();
@@ -186,12 +186,12 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// See [`StateError`].
-    pub async fn live(&self) -> Result<Live<Roster>, StateError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `NoSession`, `Refused`.
+    pub async fn live(&self) -> Result<Live<Roster>, Error> {
         call!("group.live", self.path())
             .run(async {
                 let group = self.clone();
-                Live::watching(&self.group, move || group.watch()).await
+                Live::watching("group.live", &self.group, move || group.watch()).await
             })
             .await
     }
@@ -205,6 +205,8 @@ impl Group {
             ended: false,
         };
         Watch::new(
+            "group.watch",
+            self.path(),
             watching.cache.freshness(),
             unfold(watching, |mut watching| async {
                 let seen = watching.next().await?;
@@ -227,7 +229,7 @@ struct RosterWatch {
 }
 
 impl RosterWatch {
-    async fn next(&mut self) -> Option<Result<Seen<Roster>, StateError>> {
+    async fn next(&mut self) -> Option<Result<Seen<Roster>, Failure>> {
         if self.ended {
             return None;
         }
@@ -308,7 +310,7 @@ impl Membership {
         node: PersistentNode,
         name: String,
         data: Vec<u8>,
-    ) -> Result<Self, StateError> {
+    ) -> Result<Self, Failure> {
         let opened = node.open().await?;
         let path = format!("{}/{name}", node.path());
         let bytes_max = node.bytes_max(&opened, 1).saturating_sub(name.len());
@@ -323,7 +325,7 @@ impl Membership {
             state: MembershipState::Away,
             fulfilled: 0,
         });
-        let closed = node.refused(zk::Error::SessionEnded(zk::SessionEnd::Closed));
+        let closed = node.failed(ConnectError::Closed);
         let has_joined = MemberKeeper::start(&runtime, node, name.clone(), wish, reports);
         // Dropped while it waits, this leaves again.
         let membership = Self {
@@ -353,10 +355,10 @@ impl Membership {
     }
 
     /// A stream of the states, the current one first. Quick changes may be skipped, but never the last one.
-    pub fn states(&self) -> impl Stream<Item = MembershipState> + Send + Unpin + use<> {
+    pub fn states(&self) -> Events<MembershipState> {
         let mut report = self.report.clone();
         report.mark_changed();
-        Box::pin(unfold((report, None), |(mut report, last)| async move {
+        Events::from_stream(unfold((report, None), |(mut report, last)| async move {
             loop {
                 report.changed().await.ok()?;
                 let state = report.borrow_and_update().state;
@@ -375,32 +377,28 @@ impl Membership {
     ///
     /// # Errors
     ///
-    /// [`StateError::TooLarge`] if it does not fit into one request, [`StateError::Refused`] if the client is closed, or the runtime of its
-    /// session has ended.
-    pub async fn update(&self, data: impl Into<Vec<u8>>) -> Result<(), StateError> {
-        call!("group.update", self.path)
-            .run(self.update_untraced(data))
+    /// [`ErrorKind::TooLarge`] if it does not fit into one request, [`ErrorKind::NoSession`] if the client is closed, or the runtime of
+    /// its session has ended.
+    pub async fn update(&self, data: impl Into<Vec<u8>>) -> Result<(), Error> {
+        call!("group.update", &self.path)
+            .run(async {
+                let data = data.into();
+                check_size(&self.path, &data, self.bytes_max)?;
+                let mut number = 0;
+                self.wishes.send_modify(|wish| {
+                    wish.data = data;
+                    wish.number += 1;
+                    number = wish.number;
+                });
+                let mut report = self.report.clone();
+                let fulfilled = report.wait_for(|report| report.fulfilled >= number).await;
+                match fulfilled {
+                    Ok(_) => Ok(()),
+                    // The task is gone only with its runtime.
+                    Err(_) => Err(ConnectError::Closed.into()),
+                }
+            })
             .await
-    }
-
-    async fn update_untraced(&self, data: impl Into<Vec<u8>>) -> Result<(), StateError> {
-        let data = data.into();
-        check_size(&self.path, &data, self.bytes_max)?;
-        let mut number = 0;
-        self.wishes.send_modify(|wish| {
-            wish.data = data;
-            wish.number += 1;
-            number = wish.number;
-        });
-        let mut report = self.report.clone();
-        let fulfilled = report.wait_for(|report| report.fulfilled >= number).await;
-        match fulfilled {
-            Ok(_) => Ok(()),
-            Err(_) => Err(StateError::Refused {
-                path: self.path.clone(),
-                source: zk::Error::SessionEnded(zk::SessionEnd::Closed),
-            }),
-        }
     }
 
     /// Leaves, and waits until the servers have acknowledged it, or the session has ended.
@@ -409,7 +407,7 @@ impl Membership {
     ///
     /// Dropping the future leaves the rest to the background.
     pub async fn leave(self) {
-        call!("group.leave", self.path)
+        call!("group.leave", &self.path)
             .wait(async move {
                 self.wishes.send_modify(|wish| wish.leave = true);
                 // The task has ended when it has nothing more to tell.
@@ -421,13 +419,13 @@ impl Membership {
 }
 
 /// Servers close the connection on a request that is too large, and would do so at each retry.
-fn check_size(path: &str, data: &[u8], bytes_max: usize) -> Result<(), StateError> {
+fn check_size(path: &str, data: &[u8], bytes_max: usize) -> Result<(), Failure> {
     match data.len() <= bytes_max {
         true => Ok(()),
-        false => Err(StateError::TooLarge {
-            path: path.to_owned(),
-            bytes: data.len(),
-            bytes_max,
-        }),
+        false => {
+            let bytes = data.len();
+            let kind = ErrorKind::TooLarge { bytes, bytes_max };
+            Err(Failure::elsewhere(path, kind))
+        }
     }
 }

@@ -11,7 +11,7 @@ use tokio::select;
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::error::StateError;
+use crate::error::{ConnectError, Error, ErrorKind, Failure};
 use crate::request::{PersistentNode, Seen, Watch};
 use crate::session::Moment;
 use crate::session::runtime::TaskGuard;
@@ -32,8 +32,9 @@ pub struct Live<T> {
 }
 
 struct Shared {
-    path: String,
-    end: Arc<OnceLock<Arc<StateError>>>,
+    /// The name of the call, and the path, in errors.
+    at: (&'static str, String),
+    end: Arc<OnceLock<Error>>,
     _task: TaskGuard,
 }
 
@@ -52,11 +53,11 @@ pub(crate) struct Source<T> {
     pub(crate) is_same: fn((i64, &T), (i64, &T)) -> bool,
 }
 
-pub(crate) type Stream<T> = BoxStream<'static, Result<Update<T>, StateError>>;
+pub(crate) type Stream<T> = BoxStream<'static, Result<Update<T>, Failure>>;
 
 impl<T: Send + Sync + 'static> Live<T> {
     /// Reads the current state, and follows it from then on.
-    pub(crate) async fn start(source: Source<T>) -> Result<Self, StateError> {
+    pub(crate) async fn start(name: &'static str, source: Source<T>) -> Result<Self, Failure> {
         let opened = source.node.open().await?;
         let mut stream = (source.follow)();
         let (mark, first) = loop {
@@ -79,16 +80,16 @@ impl<T: Send + Sync + 'static> Live<T> {
         };
         let ended = end.clone();
         let task = opened.session.runtime().spawn_guarded(async move {
-            let error = follower.follow(stream).await;
+            let failure = follower.follow(stream).await;
             // Before the channels are closed.
-            let _ = ended.set(Arc::new(error));
+            let _ = ended.set(failure.of(name, follower.source.node.path()));
             drop(follower);
         });
         Ok(Self {
             values: seen,
             stale: staleness,
             shared: Arc::new(Shared {
-                path,
+                at: (name, path),
                 end,
                 _task: task,
             }),
@@ -99,9 +100,10 @@ impl<T: Send + Sync + 'static> Live<T> {
 impl<T: Default + PartialEq + Send + Sync + 'static> Live<T> {
     /// Follows what watches of this site tell.
     pub(crate) async fn watching(
+        name: &'static str,
         node: &PersistentNode,
         watch: impl Fn() -> Watch<T> + Send + 'static,
-    ) -> Result<Self, StateError> {
+    ) -> Result<Self, Failure> {
         let follow = move || {
             let news = watch().map(|seen| {
                 Ok(match seen? {
@@ -117,7 +119,7 @@ impl<T: Default + PartialEq + Send + Sync + 'static> Live<T> {
             follow: Box::new(follow),
             is_same: |(_, one), (_, other)| one == other,
         };
-        Self::start(source).await
+        Self::start(name, source).await
     }
 }
 
@@ -136,8 +138,9 @@ impl<T> Live<T> {
     ///
     /// # Errors
     ///
-    /// If the servers refuse to show it from now on, or the client is closed; the value stays stale. See [`StateError`].
-    pub async fn changed(&mut self) -> Result<(), Arc<StateError>> {
+    /// If the servers refuse to show it from now on, or the client is closed; the value stays stale. [`ErrorKind`](crate::ErrorKind):
+    /// `BadPath`, `TooLarge`, `NoSession`, `Refused`.
+    pub async fn changed(&mut self) -> Result<(), Error> {
         let changed = self.values.changed().await;
         changed.map_err(|_| self.end())
     }
@@ -165,7 +168,7 @@ impl<T> Live<T> {
     /// # Errors
     ///
     /// As [`changed`](Self::changed).
-    pub async fn fresh(&self) -> Result<(), Arc<StateError>> {
+    pub async fn fresh(&self) -> Result<(), Error> {
         let mut stale = self.stale.clone();
         let fresh = stale.wait_for(Option::is_none).await;
         match fresh {
@@ -174,14 +177,12 @@ impl<T> Live<T> {
         }
     }
 
-    fn end(&self) -> Arc<StateError> {
+    fn end(&self) -> Error {
         let end = self.shared.end.get().cloned();
         // It ends without an error only with the runtime of its session.
         end.unwrap_or_else(|| {
-            Arc::new(StateError::Refused {
-                path: self.shared.path.clone(),
-                source: zk::Error::SessionEnded(zk::SessionEnd::Closed),
-            })
+            let (name, path) = &self.shared.at;
+            Failure::from(ConnectError::Closed).of(name, path)
         })
     }
 }
@@ -196,7 +197,7 @@ struct Follower<T> {
 
 impl<T> Follower<T> {
     /// Follows until the servers refuse, or the client is closed.
-    async fn follow(&mut self, stream: Stream<T>) -> StateError {
+    async fn follow(&mut self, stream: Stream<T>) -> Failure {
         let mut stream = Some(stream);
         loop {
             let followed = self.follow_connection(stream.take()).await;
@@ -209,7 +210,7 @@ impl<T> Follower<T> {
 
     /// Follows as long as nothing can be missed, which is one connection. Without a stream from before, it begins with a new one, whose
     /// first value is read through that connection.
-    async fn follow_connection(&mut self, stream: Option<Stream<T>>) -> Result<(), StateError> {
+    async fn follow_connection(&mut self, stream: Option<Stream<T>>) -> Result<(), Failure> {
         let opened = self.source.node.open_in_time().await?;
         let zk = opened.session.zk();
         let mut states = zk.states();
@@ -227,9 +228,11 @@ impl<T> Follower<T> {
                         self.show(mark, value);
                         self.stale.send_if_modified(|stale| stale.take().is_some());
                     }
-                    Some(Err(StateError::Unreadable { path, source })) => {
+                    Some(Err(Failure { kind: ErrorKind::Unreadable(source), path })) => {
+                        let path = path.unwrap_or_else(|| self.source.node.path().to_owned());
                         log::emit(move || {
-                            warn!(path, error = source, "value cannot be read; the last one stays");
+                            let error: &dyn std::error::Error = &*source;
+                            warn!(path, error, "value cannot be read; the last one stays");
                         });
                         self.set_stale();
                     }

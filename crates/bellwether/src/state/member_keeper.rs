@@ -8,7 +8,7 @@ use bellwether_client::log;
 use tokio::sync::{oneshot, watch};
 use tracing::warn;
 
-use crate::error::StateError;
+use crate::error::{ErrorKind, Failure};
 use crate::request::{Content, OpenNode, PersistentNode, read_with_watch};
 use crate::session::cleaner::{Is, Latecomer, Leftover};
 use crate::session::retry::{NodeEvent, read_synced};
@@ -43,7 +43,7 @@ pub(super) struct MemberKeeper {
     wish: watch::Receiver<Wish>,
     reports: watch::Sender<Report>,
     /// The call that waits for the first success.
-    joined: Option<oneshot::Sender<Result<(), StateError>>>,
+    joined: Option<oneshot::Sender<Result<(), Failure>>>,
     /// The session that the node was in before.
     last_session: Option<i64>,
 }
@@ -64,7 +64,7 @@ impl MemberKeeper {
         name: String,
         wish: watch::Receiver<Wish>,
         reports: watch::Sender<Report>,
-    ) -> oneshot::Receiver<Result<(), StateError>> {
+    ) -> oneshot::Receiver<Result<(), Failure>> {
         let (joined, has_joined) = oneshot::channel();
         let keeper = Self {
             group,
@@ -133,8 +133,7 @@ impl MemberKeeper {
     }
 
     fn name_is_taken(&mut self) -> StayEnd {
-        let path = self.path();
-        self.give_up(StateError::NameTaken { path });
+        self.give_up(Failure::elsewhere(self.path(), ErrorKind::NameTaken));
         StayEnd::Done
     }
 
@@ -158,7 +157,7 @@ impl MemberKeeper {
     /// A refused join returns the error; a member that is refused later retries.
     async fn refused(&mut self, opened: &OpenNode, error: zk::Error) -> Result<(), StayEnd> {
         if self.joined.is_some() {
-            let error = self.group.refused(error);
+            let error = self.group.failed(error);
             self.give_up(error);
             return Err(StayEnd::Done);
         }
@@ -186,11 +185,12 @@ impl MemberKeeper {
         self.reports.send_modify(|report| report.state = state);
     }
 
-    fn give_up(&mut self, error: StateError) {
+    fn give_up(&mut self, failure: Failure) {
         match self.joined.take() {
-            Some(joined) => drop(joined.send(Err(error))),
+            Some(joined) => drop(joined.send(Err(failure))),
             None => {
                 let (path, name) = (self.group.path().to_owned(), self.name.clone());
+                let error = failure.of("group.join", &path);
                 log::emit(move || warn!(path, name, %error, "membership ends"));
             }
         }
@@ -242,10 +242,9 @@ impl<'a> Stay<'a> {
         let node = opened.path.child(&keeper.name);
         let reservation = keeper.reserve_name(session, &node).await?;
         let Some(reserved) = session.ephemeral_quota().reserve(node.len()) else {
-            keeper.give_up(StateError::TooManyEphemerals {
-                path: keeper.path(),
-                bytes: session.ephemeral_quota().bytes(),
-            });
+            let bytes = session.ephemeral_quota().bytes();
+            let kind = ErrorKind::TooManyEphemerals { bytes };
+            keeper.give_up(Failure::elsewhere(keeper.path(), kind));
             return Err(StayEnd::Done);
         };
         Ok(Self {

@@ -7,11 +7,11 @@ use bellwether_client as zk;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 
-use crate::error::StateError;
+use crate::error::{Error, ErrorKind, Failure};
 use crate::node::data::{Json, Payload};
 use crate::node::{Access, OperationId};
 use crate::request::receipts::Written;
-use crate::request::{Follow, NotWritten, PersistentNode, Seen, Watch};
+use crate::request::{Follow, PersistentNode, Seen, Watch};
 use crate::session::NameReservation;
 use crate::session::client::Client;
 use crate::session::telemetry::call;
@@ -48,9 +48,9 @@ use crate::state::live::Live;
 ///
 /// ```no_run
 /// # use bellwether::{Client, Names};
-/// # use bellwether::error::StateError;
+/// # use bellwether::Error;
 /// # use bellwether::state::Instance;
-/// # async fn run(client: &Client) -> Result<(), StateError> {
+/// # async fn run(client: &Client) -> Result<(), Error> {
 /// let names = Names::new(client, "/names");
 /// let primary = names.register("db-primary", "10.0.0.7:5432").await?;
 /// assert!(names.resolve("db-primary").await?.is_some());
@@ -132,14 +132,14 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// [`StateError::NameTaken`], or another [`StateError`].
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `Refused`, `NameTaken`.
     pub async fn register(
         &self,
         name: impl Into<String>,
         data: impl Into<Vec<u8>>,
-    ) -> Result<Membership, StateError> {
+    ) -> Result<Membership, Error> {
         call!("names.register", self.path())
-            .run(self.group().join_as(name, data))
+            .run(async { Ok(self.group().join_as(name, data).await?) })
             .await
     }
 
@@ -153,41 +153,39 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// See [`StateError`]; never [`StateError::NameTaken`].
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `Refused`.
     pub async fn register_when_free(
         &self,
         name: &str,
         data: impl Into<Vec<u8>>,
-    ) -> Result<Membership, StateError> {
+    ) -> Result<Membership, Error> {
         call!("names.register_when_free", self.path())
-            .run(self.register_when_free_untraced(name, data))
+            .run(async {
+                let data = data.into();
+                let node = self.node.beneath(name);
+                loop {
+                    match self.register(name, data.clone()).await {
+                        Err(Error {
+                            kind: ErrorKind::NameTaken,
+                            ..
+                        }) => {}
+                        registered => return Ok(registered?),
+                    }
+                    // A member of the same session keeps the name also while its node is absent.
+                    let opened = node.open_in_time().await?;
+                    let free = NameReservation::wait(&opened.session, opened.path.as_str());
+                    tokio::select! {
+                        biased;
+                        reservation = free => drop(reservation),
+                        () = opened.session.ended() => {}
+                    }
+                    let mut seen = pin!(Follow::new(node.clone()).stream());
+                    while let Some(seen) = seen.next().await
+                        && seen? != Seen::Absent
+                    {}
+                }
+            })
             .await
-    }
-
-    async fn register_when_free_untraced(
-        &self,
-        name: &str,
-        data: impl Into<Vec<u8>>,
-    ) -> Result<Membership, StateError> {
-        let data = data.into();
-        let node = self.node.beneath(name);
-        loop {
-            match self.register(name, data.clone()).await {
-                Err(StateError::NameTaken { .. }) => {}
-                registered => return registered,
-            }
-            // A member of the same session keeps the name also while its node is absent.
-            let opened = node.open_in_time().await?;
-            tokio::select! {
-                biased;
-                reservation = NameReservation::wait(&opened.session, opened.path.as_str()) => drop(reservation),
-                () = opened.session.ended() => {}
-            }
-            let mut seen = pin!(Follow::new(node.clone()).stream());
-            while let Some(seen) = seen.next().await
-                && seen? != Seen::Absent
-            {}
-        }
     }
 
     /// Creates a permanent name, exactly once.
@@ -198,20 +196,18 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// [`StateError::NameTaken`], or another [`StateError`].
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`, `Refused`, `NameTaken`.
     pub async fn register_lasting(
         &self,
         name: &str,
         data: impl Into<Vec<u8>>,
-    ) -> Result<(), StateError> {
+    ) -> Result<(), Error> {
         call!("names.register_lasting", self.path())
             .run(async {
                 let node = self.node(name)?;
                 match node.create(&data.into()).await? {
                     true => Ok(()),
-                    false => Err(StateError::NameTaken {
-                        path: format!("{}/{name}", self.node.path()),
-                    }),
+                    false => Err(self.node.beneath(name).failed(ErrorKind::NameTaken)),
                 }
             })
             .await
@@ -225,10 +221,10 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// See [`StateError`].
-    pub async fn remove(&self, name: &str) -> Result<bool, StateError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`, `Refused`.
+    pub async fn remove(&self, name: &str) -> Result<bool, Error> {
         call!("names.remove", self.path())
-            .ask(async { self.node(name)?.delete().await })
+            .ask(async { Ok(self.node(name)?.delete().await?) })
             .await
     }
 
@@ -241,26 +237,17 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// See [`StateError`].
-    pub async fn unique(
-        &self,
-        prefix: &str,
-        data: impl Into<Vec<u8>>,
-    ) -> Result<String, StateError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`, `Refused`.
+    pub async fn unique(&self, prefix: &str, data: impl Into<Vec<u8>>) -> Result<String, Error> {
         call!("names.unique", self.path())
-            .run(self.unique_untraced(prefix, data))
+            .run(self.create_unique(prefix, data.into()))
             .await
     }
 
-    async fn unique_untraced(
-        &self,
-        prefix: &str,
-        data: impl Into<Vec<u8>>,
-    ) -> Result<String, StateError> {
+    async fn create_unique(&self, prefix: &str, data: Vec<u8>) -> Result<String, Failure> {
         // By the id, the name is found again after a lost reply.
         let prefix = format!("{prefix}{}-", OperationId::new());
         self.node.check_child(&prefix)?;
-        let data = data.into();
         let options = zk::CreateMode::PersistentSequential.with_acl(self.node.access().acl());
         // Receipts stand beside the nodes that they are for: in this directory.
         let written = self
@@ -279,13 +266,12 @@ impl Names {
                 }
             }
             Ok(Written::ByReceipt) => {}
-            Err(NotWritten::Refused(source)) => return Err(self.node.refused(source)),
-            Err(NotWritten::Failed(error)) => return Err(error),
+            Err(error) => return Err(self.node.not_written(error)),
         }
         let names = self.list().await?;
         let found = names.into_iter().find(|name| name.starts_with(&prefix));
         // Another client has removed it already.
-        found.ok_or_else(|| self.node.refused(zk::Error::NO_NODE))
+        found.ok_or_else(|| self.node.failed(zk::Error::NO_NODE))
     }
 
     /// The data of a name; `None` if there is no such name. One round trip.
@@ -296,8 +282,8 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// See [`StateError`].
-    pub async fn resolve(&self, name: &str) -> Result<Option<Vec<u8>>, StateError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `Refused`.
+    pub async fn resolve(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         call!("names.resolve", self.path())
             .find(async {
                 let entry = self.node(name)?.get().await?;
@@ -314,8 +300,8 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// See [`StateError`].
-    pub async fn list(&self) -> Result<Vec<String>, StateError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `Refused`.
+    pub async fn list(&self) -> Result<Vec<String>, Error> {
         call!("names.list", self.path())
             .run(async {
                 let listed = self
@@ -343,10 +329,10 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// See [`StateError`].
-    pub async fn live(&self) -> Result<Live<Roster>, StateError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `NoSession`, `Refused`.
+    pub async fn live(&self) -> Result<Live<Roster>, Error> {
         call!("names.live", self.path())
-            .run(self.group().live())
+            .run(async { Ok(self.group().live().await?) })
             .await
     }
 
@@ -363,16 +349,12 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// See [`StateError`].
-    pub async fn announce(
-        &self,
-        service: &str,
-        instance: &Instance,
-    ) -> Result<Membership, StateError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `Refused`.
+    pub async fn announce(&self, service: &str, instance: &Instance) -> Result<Membership, Error> {
         call!("names.announce", self.path())
             .run(async {
                 let data = serde_json::to_vec(instance).expect("strings are JSON");
-                self.service(service)?.join(data).await
+                Ok(self.service(service)?.join(data).await?)
             })
             .await
     }
@@ -385,8 +367,8 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// See [`StateError`].
-    pub async fn instances(&self, service: &str) -> Result<BTreeMap<String, Instance>, StateError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `Refused`.
+    pub async fn instances(&self, service: &str) -> Result<BTreeMap<String, Instance>, Error> {
         call!("names.instances", self.path())
             .run(async { Ok(instances_in(self.service(service)?.members().await?)) })
             .await
@@ -400,16 +382,19 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// See [`StateError`].
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `NoSession`, `Refused`.
     pub async fn live_instances(
         &self,
         service: &str,
-    ) -> Result<Live<BTreeMap<String, Instance>>, StateError> {
+    ) -> Result<Live<BTreeMap<String, Instance>>, Error> {
         call!("names.live_instances", self.path())
             .run(async {
                 let group = self.service(service)?;
                 let node = self.node.clone();
-                Live::watching(&node, move || watch_instances(&group)).await
+                Live::watching("names.live_instances", &node, move || {
+                    watch_instances(&group)
+                })
+                .await
             })
             .await
     }
@@ -418,24 +403,27 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// [`StateError::BadPath`] if the service has no proper name.
+    /// [`ErrorKind::BadPath`] if the service has no proper name.
     pub fn watch_instances(
         &self,
         service: &str,
-    ) -> Result<Watch<BTreeMap<String, Instance>>, StateError> {
-        Ok(watch_instances(&self.service(service)?))
+    ) -> Result<Watch<BTreeMap<String, Instance>>, Error> {
+        match self.service(service) {
+            Ok(service) => Ok(watch_instances(&service)),
+            Err(failure) => Err(failure.of("names.watch_instances", self.path())),
+        }
     }
 
     fn group(&self) -> Group {
         Group::at(self.node.clone())
     }
 
-    fn service(&self, service: &str) -> Result<Group, StateError> {
+    fn service(&self, service: &str) -> Result<Group, Failure> {
         self.node.check_child(service)?;
         Ok(Group::at(self.node.beneath(service)))
     }
 
-    fn node(&self, name: &str) -> Result<Config<Vec<u8>>, StateError> {
+    fn node(&self, name: &str) -> Result<Config<Vec<u8>>, Failure> {
         self.node.check_child(name)?;
         Ok(Config::at(self.node.beneath(name)))
     }
@@ -444,6 +432,8 @@ impl Names {
 fn watch_instances(service: &Group) -> Watch<BTreeMap<String, Instance>> {
     let members = service.watch();
     Watch::new(
+        "names.watch_instances",
+        service.path(),
         members.freshness(),
         members.map(|seen| {
             Ok(match seen? {

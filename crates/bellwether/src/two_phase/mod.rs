@@ -13,13 +13,12 @@ pub use self::transaction::Transaction;
 pub use self::view::{SiteStatus, Status, TransactionProgress};
 
 use std::collections::BTreeSet;
-use std::error::Error;
 use std::time::Duration;
 
 use bellwether_client as zk;
 use futures_util::future::try_join_all;
 
-use crate::error::StateError;
+use crate::error::{Error, ErrorKind, Failure};
 use crate::node::{Access, OperationId};
 use crate::request::receipts::RECEIPT;
 use crate::request::{NotWritten, PersistentNode};
@@ -240,12 +239,13 @@ impl TwoPhase {
     ///
     /// # Errors
     ///
-    /// See [`TransactionError`]. Only after [`OutcomeUnknown`](StateError::OutcomeUnknown) it may have begun.
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `BadSize`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`, `Refused`.
+    /// Only after `OutcomeUnknown` it may have begun.
     pub async fn begin<S: Into<String>>(
         &self,
         sites: impl IntoIterator<Item = S>,
         payload: impl Into<Vec<u8>>,
-    ) -> Result<Coordinator, TransactionError> {
+    ) -> Result<Coordinator, Error> {
         let id = OperationId::new().to_string();
         self.begin_as(id, sites, payload).await
     }
@@ -259,38 +259,38 @@ impl TwoPhase {
     ///
     /// # Errors
     ///
-    /// [`TransactionError::AlreadyBegun`] if there is one with this id; else as [`begin`](Self::begin).
+    /// [`ErrorKind::AlreadyBegun`] if there is one with this id; else as [`begin`](Self::begin).
     pub async fn begin_as<S: Into<String>>(
         &self,
         id: impl Into<String>,
         sites: impl IntoIterator<Item = S>,
         payload: impl Into<Vec<u8>>,
-    ) -> Result<Coordinator, TransactionError> {
+    ) -> Result<Coordinator, Error> {
         call!("transaction.begin", self.dir.path())
-            .run(self.begin_as_untraced(id, sites, payload))
+            .run(self.begin_transaction(
+                self.transaction(id),
+                sites.into_iter().map(Into::into).collect(),
+                payload.into(),
+            ))
             .await
     }
 
-    async fn begin_as_untraced<S: Into<String>>(
+    async fn begin_transaction(
         &self,
-        id: impl Into<String>,
-        sites: impl IntoIterator<Item = S>,
-        payload: impl Into<Vec<u8>>,
-    ) -> Result<Coordinator, TransactionError> {
-        let transaction = self.transaction(id);
+        transaction: Transaction,
+        sites: BTreeSet<String>,
+        payload: Vec<u8>,
+    ) -> Result<Coordinator, Failure> {
         transaction.open().await?;
-        let sites: BTreeSet<String> = sites.into_iter().map(Into::into).collect();
         if sites.is_empty() || sites.len() > SITES_MAX {
-            return Err(TransactionError::BadSites {
-                path: transaction.path(),
-                sites: sites.len(),
-                sites_max: SITES_MAX,
-            });
+            return Err(transaction.place().failed(ErrorKind::BadSize {
+                size: sites.len(),
+                size_max: SITES_MAX,
+            }));
         }
         for site in &sites {
             transaction.place().check_child(site)?;
         }
-        let payload = payload.into();
         let spec = TransactionSpec::new(
             sites,
             self.form,
@@ -306,9 +306,10 @@ impl TwoPhase {
         made?;
         let presence = match presence {
             // It came too early, before the directory was there.
-            Err(TransactionError::NotFound { .. }) => {
-                Presence::enter(&transaction, nodes::coordinator()).await?
-            }
+            Err(Failure {
+                kind: ErrorKind::NotFound,
+                ..
+            }) => Presence::enter(&transaction, nodes::coordinator()).await?,
             presence => presence?,
         };
         let view = View::new(&transaction, &spec, &payload, presence.made_ms());
@@ -322,7 +323,7 @@ impl TwoPhase {
         transaction: &Transaction,
         spec: &TransactionSpec,
         payload: &[u8],
-    ) -> Result<(), TransactionError> {
+    ) -> Result<(), Failure> {
         let place = transaction.place();
         let data = spec.to_data(payload);
         let options = zk::CreateMode::Persistent.with_acl(place.access().acl());
@@ -332,11 +333,9 @@ impl TwoPhase {
         match made.await {
             Ok(_) => Ok(()),
             Err(NotWritten::Refused(zk::Error::NODE_EXISTS)) => {
-                let path = transaction.path();
-                Err(TransactionError::AlreadyBegun { path })
+                Err(place.failed(ErrorKind::AlreadyBegun))
             }
-            Err(NotWritten::Refused(error)) => Err(place.refused(error).into()),
-            Err(NotWritten::Failed(error)) => Err(error.into()),
+            Err(error) => Err(place.not_written(error)),
         }
     }
 
@@ -354,30 +353,28 @@ impl TwoPhase {
     ///
     /// # Errors
     ///
-    /// See [`TransactionError`].
-    pub async fn list(&self) -> Result<Vec<Status>, TransactionError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `Refused`.
+    pub async fn list(&self) -> Result<Vec<Status>, Error> {
         call!("transaction.list", self.dir.path())
-            .run(self.list_untraced())
-            .await
-    }
-
-    async fn list_untraced(&self) -> Result<Vec<Status>, TransactionError> {
-        let mut all = Vec::new();
-        for ids in self.ids().await?.chunks(LOOKED_AT_TOGETHER) {
-            let looks = ids.iter().map(|id| async move {
-                match self.transaction(id).status().await {
-                    Ok(status) => Ok(Some(status)),
-                    // Removed meanwhile, or created by another program.
-                    Err(
-                        TransactionError::NotFound { .. }
-                        | TransactionError::State(StateError::Unreadable { .. }),
-                    ) => Ok(None),
-                    Err(error) => Err(error),
+            .run(async {
+                let mut all = Vec::new();
+                for ids in self.ids().await?.chunks(LOOKED_AT_TOGETHER) {
+                    let looks = ids.iter().map(|id| async move {
+                        match self.transaction(id).status().await {
+                            Ok(status) => Ok(Some(status)),
+                            // Removed meanwhile, or created by another program.
+                            Err(Error {
+                                kind: ErrorKind::NotFound | ErrorKind::Unreadable(_),
+                                ..
+                            }) => Ok(None),
+                            Err(error) => Err(error),
+                        }
+                    });
+                    all.extend(try_join_all(looks).await?.into_iter().flatten());
                 }
-            });
-            all.extend(try_join_all(looks).await?.into_iter().flatten());
-        }
-        Ok(all)
+                Ok(all)
+            })
+            .await
     }
 
     /// The transactions that wait for a decision, in the order of their ids. Sites that have voted to commit can do neither until there
@@ -389,14 +386,14 @@ impl TwoPhase {
     ///
     /// # Errors
     ///
-    /// See [`TransactionError`].
-    pub async fn in_doubt(&self) -> Result<Vec<Status>, TransactionError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `Refused`.
+    pub async fn in_doubt(&self) -> Result<Vec<Status>, Error> {
         let mut all = self.list().await?;
         all.retain(|status| status.decision.is_none());
         Ok(all)
     }
 
-    async fn ids(&self) -> Result<Vec<String>, TransactionError> {
+    async fn ids(&self) -> Result<Vec<String>, Failure> {
         let listed = self.dir.ask(|opened| {
             let (zk, node) = (opened.session.zk(), opened.path.as_str());
             // Made before the first await: both are sent in one packet. Some may have begun through a server that is ahead of ours.
@@ -429,76 +426,4 @@ pub(crate) fn read_any_node(name: &str, data: &[u8]) {
     let _ = nodes::TransactionSpec::from_data(data);
     let _ = nodes::Ballot::from_data(data);
     let _ = nodes::Verdict::from_data(data);
-}
-
-/// The reason why a call about a transaction failed. The transaction stays as it is or continues in any case: a repeated call is harmless.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-#[expect(missing_docs, reason = "each field is named in its message")]
-pub enum TransactionError {
-    /// The number of sites is out of range. Correct it.
-    #[error("a transaction has 1 to {sites_max} sites, {path} has {sites}")]
-    BadSites {
-        path: String,
-        sites: usize,
-        sites_max: usize,
-    },
-    /// There is a transaction with this id already. Take it over if it is yours, or use another id.
-    #[error("{path} has begun already")]
-    AlreadyBegun { path: String },
-    /// There is no such transaction: none was begun, or every site had done its part and it was cleaned up.
-    #[error("there is no transaction {path}")]
-    NotFound { path: String },
-    /// The transaction was begun without this site. Correct it.
-    #[error("{site} has no part in {path}")]
-    NotASite { path: String, site: String },
-    /// There is no decision yet, so no site can have applied it. Wait for the decision first.
-    #[error("{path} is not decided")]
-    Undecided { path: String },
-    /// Sites that have not applied the decision yet, so the transaction cannot be removed. Wait for them, or use force.
-    #[error("{path} is not done at {}", sites.join(", "))]
-    NotDone { path: String, sites: Vec<String> },
-    /// There was no decision within the limit. The transaction continues.
-    #[error("timed out after {limit:?} waiting for the decision on {path}")]
-    TimedOut { path: String, limit: Duration },
-    /// The servers cannot be reached, or refuse; the state error says why.
-    #[error(transparent)]
-    State(#[from] StateError),
-}
-
-impl TransactionError {
-    /// Returns whether the same call may succeed later: the session was lost, or a decision or a site is missing. Also after an unknown
-    /// outcome, since a repeated call is harmless.
-    #[must_use]
-    pub fn is_transient(&self) -> bool {
-        match self {
-            Self::Undecided { .. } | Self::NotDone { .. } | Self::TimedOut { .. } => true,
-            Self::State(StateError::OutcomeUnknown { .. }) => true,
-            Self::State(error) => error.is_transient(),
-            _ => false,
-        }
-    }
-}
-
-/// The reason why a site did not reach the end of a transaction. Call `participate` again: it continues where it was.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ParticipateError {
-    /// A request about the transaction failed.
-    #[error(transparent)]
-    Transaction(#[from] TransactionError),
-    /// A handler of the participant failed. No vote was cast, or the decision is not marked as applied.
-    #[error("a handler failed")]
-    Handler(#[source] Box<dyn Error + Send + Sync>),
-}
-
-impl ParticipateError {
-    /// Returns the same as [`TransactionError::is_transient`]; `false` if a handler failed, since only the handler's author knows.
-    #[must_use]
-    pub fn is_transient(&self) -> bool {
-        match self {
-            Self::Transaction(error) => error.is_transient(),
-            Self::Handler(_) => false,
-        }
-    }
 }

@@ -1,6 +1,5 @@
 //! The roles in a transaction: coordinators that count votes, and sites that vote.
 
-use std::error::Error;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use bellwether_client as zk;
 use futures_util::future::OptionFuture;
 use tokio::select;
 
-use crate::error::StateError;
+use crate::error::{Error, ErrorKind, Failure};
 use crate::node::OperationId;
 use crate::node::data::Payload;
 use crate::session::cleaner::Leftover;
@@ -18,7 +17,6 @@ use crate::two_phase::nodes::{self, Ballot, DECISION, Decision, Form, Transactio
 use crate::two_phase::serving::Handlers;
 use crate::two_phase::transaction::Transaction;
 use crate::two_phase::view::{Status, Then, View};
-use crate::two_phase::{ParticipateError, TransactionError};
 
 /// The delay by which a site takes over later than the coordinator after the deadline, and how much later than the site before it, so that
 /// not all sites do it at once.
@@ -41,10 +39,7 @@ pub struct Participation {
 }
 
 impl Participation {
-    pub(super) async fn take(
-        transaction: &Transaction,
-        site: &str,
-    ) -> Result<Self, TransactionError> {
+    pub(super) async fn take(transaction: &Transaction, site: &str) -> Result<Self, Failure> {
         transaction.open().await?;
         let enter = Presence::enter(transaction, nodes::here(site));
         // In this order, and together. Behind its own write a session reads nothing older, also where its server lags.
@@ -106,8 +101,9 @@ impl Participation {
     ///
     /// # Errors
     ///
-    /// See [`TransactionError`]. It may have voted; call again to know.
-    pub async fn vote(&mut self, vote: Vote) -> Result<&Ballot, TransactionError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`. It may have voted; call again to
+    /// know.
+    pub async fn vote(&mut self, vote: Vote) -> Result<&Ballot, Error> {
         call!("transaction.vote", self.transaction.place().path())
             .run(async {
                 if self.ballot.is_none() {
@@ -130,8 +126,8 @@ impl Participation {
     ///
     /// # Errors
     ///
-    /// See [`TransactionError`].
-    pub async fn decision(&mut self) -> Result<Decision, TransactionError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `TooManyEphemerals`.
+    pub async fn decision(&mut self) -> Result<Decision, Error> {
         call!("transaction.decision", self.transaction.place().path())
             .run_to(
                 async {
@@ -162,8 +158,9 @@ impl Participation {
     ///
     /// # Errors
     ///
-    /// [`TransactionError::Undecided`] while there is no decision; else see [`TransactionError`].
-    pub async fn applied(self) -> Result<(), TransactionError> {
+    /// [`ErrorKind::Undecided`] while there is no decision; else [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`,
+    /// `NoSession`, `Refused`.
+    pub async fn applied(self) -> Result<(), Error> {
         call!("transaction.applied", self.transaction.place().path())
             .run(async move {
                 let site = self.proposal.site();
@@ -173,7 +170,7 @@ impl Participation {
     }
 
     /// Waits for the decision of a coordinator; `None` when it is time to count.
-    async fn hear(&mut self) -> Result<Option<Decision>, TransactionError> {
+    async fn hear(&mut self) -> Result<Option<Decision>, Failure> {
         loop {
             self.presence.keep().await?;
             let runtime = self.transaction.client().runtime();
@@ -194,7 +191,7 @@ impl Participation {
     }
 
     /// Counts the votes itself, and from `due` on votes to abort in place of the missing sites.
-    async fn count(&mut self, due: Option<Moment>) -> Result<Decision, TransactionError> {
+    async fn count(&mut self, due: Option<Moment>) -> Result<Decision, Failure> {
         let (spec, payload) = (&self.spec, self.proposal.payload());
         let mut view = View::new(&self.transaction, spec, payload, self.begun_ms);
         if let Some(own) = &self.ballot {
@@ -216,7 +213,7 @@ impl Participation {
 /// An error ends [`participate`](crate::two_phase::Transaction::participate), and the same handler is called again by the next one.
 pub trait Participant {
     /// The reason why a handler could not do its work now.
-    type Error: Into<Box<dyn Error + Send + Sync>>;
+    type Error: Into<Box<dyn std::error::Error + Send + Sync>>;
 
     /// Prepares everything, so that [`commit`](Self::commit) can no longer fail, even if this process crashes, and votes. After a vote to
     /// commit, the site must be able to commit and to abort.
@@ -280,7 +277,7 @@ impl Proposal {
     /// # Errors
     ///
     /// If the payload cannot be decoded.
-    pub fn read<T: Payload>(&self) -> Result<T, Box<dyn Error + Send + Sync>> {
+    pub fn read<T: Payload>(&self) -> Result<T, Box<dyn std::error::Error + Send + Sync>> {
         T::from_bytes(self.payload.clone())
     }
 
@@ -301,7 +298,7 @@ impl Participation {
         mut self,
         participant: &mut P,
         handlers: Option<&Handlers>,
-    ) -> Result<Decision, ParticipateError> {
+    ) -> Result<Decision, Failure> {
         let proposal = self.proposal().clone();
         if !self.has_voted() && !self.is_decided() {
             let permit = OptionFuture::from(handlers.map(Handlers::to_prepare)).await;
@@ -323,8 +320,8 @@ impl Participation {
     }
 }
 
-fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> ParticipateError {
-    ParticipateError::Handler(error.into())
+fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ErrorKind {
+    ErrorKind::Handler(error.into().into())
 }
 
 /// A coordinator of a [`Transaction`], which it derefs to.
@@ -362,8 +359,8 @@ impl Coordinator {
     ///
     /// # Errors
     ///
-    /// See [`TransactionError`].
-    pub async fn decide(&mut self) -> Result<Decision, TransactionError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `TooManyEphemerals`.
+    pub async fn decide(&mut self) -> Result<Decision, Error> {
         call!("transaction.decide", self.place().path())
             .run_to(
                 self.view.decide(&mut self.presence, self.due),
@@ -381,7 +378,7 @@ impl Coordinator {
     /// # Errors
     ///
     /// As [`decide`](Self::decide).
-    pub async fn try_decide(&mut self) -> Result<Option<Decision>, TransactionError> {
+    pub async fn try_decide(&mut self) -> Result<Option<Decision>, Error> {
         call!("transaction.try_decide", self.place().path())
             .find(async {
                 self.view.update(Then::Leave).await?;
@@ -400,13 +397,13 @@ impl Coordinator {
     /// # Errors
     ///
     /// As [`decide`](Self::decide).
-    pub async fn abort(&mut self, reason: &str) -> Result<Decision, TransactionError> {
+    pub async fn abort(&mut self, reason: &str) -> Result<Decision, Error> {
         call!("transaction.abort", self.place().path())
             .run_to(
                 async {
                     self.view.update(Then::Leave).await?;
                     self.view.abort(reason).await?;
-                    self.decide().await
+                    Ok(self.decide().await?)
                 },
                 Decision::outcome,
             )
@@ -453,10 +450,7 @@ struct PresenceNode {
 
 impl Presence {
     /// Creates a node whose name has this prefix.
-    pub(super) async fn enter(
-        transaction: &Transaction,
-        prefix: String,
-    ) -> Result<Self, TransactionError> {
+    pub(super) async fn enter(transaction: &Transaction, prefix: String) -> Result<Self, Failure> {
         Ok(Self {
             node: PresenceNode::make(transaction, &prefix).await?,
             transaction: transaction.clone(),
@@ -465,7 +459,7 @@ impl Presence {
     }
 
     /// Makes the node anew if its session has ended.
-    pub(super) async fn keep(&mut self) -> Result<(), TransactionError> {
+    pub(super) async fn keep(&mut self) -> Result<(), Failure> {
         if self.node.session.is_ended() {
             self.node = PresenceNode::make(&self.transaction, &self.prefix).await?;
         }
@@ -493,7 +487,7 @@ impl Presence {
 }
 
 impl PresenceNode {
-    async fn make(transaction: &Transaction, prefix: &str) -> Result<Self, TransactionError> {
+    async fn make(transaction: &Transaction, prefix: &str) -> Result<Self, Failure> {
         let place = transaction.place();
         loop {
             let opened = place.open_in_time().await?;
@@ -503,11 +497,8 @@ impl PresenceNode {
                 .path
                 .child(format_args!("{prefix}{}", OperationId::new()));
             let Some(reserved) = session.ephemeral_quota().reserve(path.len()) else {
-                let error = StateError::TooManyEphemerals {
-                    bytes: session.ephemeral_quota().bytes(),
-                    path,
-                };
-                return Err(error.into());
+                let bytes = session.ephemeral_quota().bytes();
+                return Err(place.failed(ErrorKind::TooManyEphemerals { bytes }));
             };
             let mut node = Self {
                 session: session.clone(),

@@ -10,14 +10,14 @@ use tokio::select;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tracing::warn;
 
-use crate::error::StateError;
-use crate::request::Events;
+use crate::error::{Error, ErrorKind, Failure};
+use crate::events::Events;
 use crate::session::Moment;
 use crate::session::retry::NodeEvent;
 use crate::two_phase::nodes::{Child, Decision};
 use crate::two_phase::roles::Participant;
 use crate::two_phase::transaction::Transaction;
-use crate::two_phase::{ParticipateError, TransactionError, TwoPhase, is_id};
+use crate::two_phase::{TwoPhase, is_id};
 
 /// The delay until an invitation is repeated: after the first failure, and at most. It doubles in between.
 const AGAIN_MIN: Duration = Duration::from_millis(100);
@@ -26,7 +26,7 @@ const AGAIN_MAX: Duration = Duration::from_secs(30);
 /// A stream of the transactions that wait for a site: unfinished ones first, then each new one. See [`TwoPhase::invitations`].
 ///
 /// It continues over lost connections and session expiry, and ends after an error. Nothing is sent until it is polled.
-pub type Invitations = Events<Result<Invitation, TransactionError>>;
+pub type Invitations = Events<Result<Invitation, Error>>;
 
 /// A transaction that waits for a site. [`Invitations`] is a stream of them.
 ///
@@ -67,11 +67,12 @@ impl Invitation {
     ///
     /// # Errors
     ///
-    /// See [`ParticipateError`]. The invitation is repeated when this one is dropped.
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `NotASite`, `TooManyEphemerals`,
+    /// `Undecided`, `Handler`. The invitation is repeated when this one is dropped.
     pub async fn participate<P: Participant>(
         &self,
         participant: &mut P,
-    ) -> Result<Decision, ParticipateError> {
+    ) -> Result<Decision, Error> {
         let decision = self.transaction.participate(&self.site, participant).await;
         if decision.is_ok() {
             self.done();
@@ -144,16 +145,17 @@ enum SiteTask {
 }
 
 impl Listening {
-    async fn next(mut self) -> Option<(Result<Invitation, TransactionError>, Self)> {
+    async fn next(mut self) -> Option<(Result<Invitation, Error>, Self)> {
         if self.ended {
             return None;
         }
         let next = self.invitation().await;
+        let next = next.map_err(|failure| failure.of("transaction.invitations", self.of.path()));
         self.ended = next.is_err();
         Some((next, self))
     }
 
-    async fn invitation(&mut self) -> Result<Invitation, TransactionError> {
+    async fn invitation(&mut self) -> Result<Invitation, Failure> {
         loop {
             while let Some(id) = self.waiting.pop_front() {
                 let transaction = self.of.transaction(&id);
@@ -178,7 +180,7 @@ impl Listening {
     }
 
     /// Waits until there may be something to look at.
-    async fn woken(&mut self) -> Result<(), TransactionError> {
+    async fn woken(&mut self) -> Result<(), Failure> {
         let Some(event) = &mut self.event else {
             return self.list().await;
         };
@@ -220,7 +222,7 @@ impl Listening {
         }
     }
 
-    async fn part(&self, transaction: &Transaction) -> Result<SiteTask, TransactionError> {
+    async fn part(&self, transaction: &Transaction) -> Result<SiteTask, Failure> {
         let (spec, names) = tokio::join!(transaction.spec(), transaction.children());
         match (spec, names) {
             (Ok((spec, ..)), Ok(names)) => {
@@ -238,19 +240,25 @@ impl Listening {
             }
             // Removed meanwhile, or created by another program.
             (
-                Err(
-                    TransactionError::NotFound { .. }
-                    | TransactionError::State(StateError::Unreadable { .. }),
-                ),
+                Err(Failure {
+                    kind: ErrorKind::NotFound | ErrorKind::Unreadable(_),
+                    ..
+                }),
                 _,
             )
-            | (_, Err(TransactionError::NotFound { .. })) => Ok(SiteTask::Nothing),
+            | (
+                _,
+                Err(Failure {
+                    kind: ErrorKind::NotFound,
+                    ..
+                }),
+            ) => Ok(SiteTask::Nothing),
             (Err(error), _) | (_, Err(error)) => Err(error),
         }
     }
 
     /// Lists the transactions, and sets a watch for the next change.
-    async fn list(&mut self) -> Result<(), TransactionError> {
+    async fn list(&mut self) -> Result<(), Failure> {
         let ids = self.ids().await?.into_iter().filter(|id| is_id(id));
         let ids: BTreeSet<String> = ids.collect();
         self.known.retain(|id, _| ids.contains(id));
@@ -260,7 +268,7 @@ impl Listening {
         Ok(())
     }
 
-    async fn ids(&mut self) -> Result<Vec<String>, TransactionError> {
+    async fn ids(&mut self) -> Result<Vec<String>, Failure> {
         let dir = &self.of.dir;
         loop {
             let opened = dir.open_in_time().await?;
@@ -363,7 +371,7 @@ impl TwoPhase {
         &self,
         site: impl Into<String>,
         mut participant: impl FnMut(&Transaction) -> P,
-    ) -> TransactionError {
+    ) -> Error {
         let handlers = Handlers::new(self.handlers_max);
         let mut invitations = self.invitations(site);
         let mut parts = FuturesUnordered::new();
@@ -397,8 +405,12 @@ async fn take_part<P: Participant>(
     match part.await {
         Ok(_) => invitation.done(),
         // Forgotten meanwhile.
-        Err(ParticipateError::Transaction(TransactionError::NotFound { .. })) => {}
-        Err(error) => {
+        Err(Failure {
+            kind: ErrorKind::NotFound,
+            ..
+        }) => {}
+        Err(failure) => {
+            let error = failure.of("transaction.participate", transaction.place().path());
             let error: &dyn std::error::Error = &error;
             warn!(
                 transaction = transaction.id(),

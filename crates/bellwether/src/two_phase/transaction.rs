@@ -6,17 +6,17 @@ use bellwether_client as zk;
 use bellwether_client::environment;
 use tokio::select;
 
-use crate::error::StateError;
+use crate::error::{Error, ErrorKind, Failure};
 use crate::request::{OpenNode, PersistentNode};
 use crate::session::client::Client;
 use crate::session::retry::{NodeEvent, Retry};
 use crate::session::telemetry::call;
+use crate::two_phase::TwoPhase;
 use crate::two_phase::nodes::{
     self, Ballot, Child, DECISION, Decision, TransactionSpec, Verdict, Vote,
 };
 use crate::two_phase::roles::{Coordinator, Participant, Participation, Presence};
 use crate::two_phase::view::{Status, Then, TransactionProgress, View};
-use crate::two_phase::{ParticipateError, TransactionError, TwoPhase};
 
 /// A handle to a transaction, by its id, for use in any process.
 ///
@@ -56,8 +56,8 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// See [`TransactionError`].
-    pub async fn status(&self) -> Result<Status, TransactionError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`.
+    pub async fn status(&self) -> Result<Status, Error> {
         call!("transaction.status", self.place.path())
             .run(async {
                 // Another process may have voted a moment ago, through a server that is ahead of ours.
@@ -84,8 +84,9 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`TransactionError::NotASite`] if it was begun without this site; else see [`TransactionError`].
-    pub async fn join(&self, site: &str) -> Result<Participation, TransactionError> {
+    /// [`ErrorKind::NotASite`] if it was begun without this site; else [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`,
+    /// `NotFound`, `NoSession`, `Refused`, `TooManyEphemerals`.
+    pub async fn join(&self, site: &str) -> Result<Participation, Error> {
         call!("transaction.join", self.place.path())
             .run(Participation::take(self, site))
             .await
@@ -100,12 +101,13 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// See [`ParticipateError`].
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `NotASite`, `TooManyEphemerals`,
+    /// `Undecided`, `Handler`.
     pub async fn participate<P: Participant>(
         &self,
         site: &str,
         participant: &mut P,
-    ) -> Result<Decision, ParticipateError> {
+    ) -> Result<Decision, Error> {
         call!("transaction.participate", self.place.path())
             .run_to(
                 async { self.join(site).await?.run(participant, None).await },
@@ -122,8 +124,8 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// See [`TransactionError`].
-    pub async fn coordinate(&self) -> Result<Coordinator, TransactionError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `TooManyEphemerals`.
+    pub async fn coordinate(&self) -> Result<Coordinator, Error> {
         call!("transaction.coordinate", self.place.path())
             .run(async {
                 self.open().await?;
@@ -145,16 +147,9 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// See [`TransactionError`].
-    pub async fn decision(&self) -> Result<Decision, TransactionError> {
-        call!("transaction.decision", self.place.path())
-            .run_to(self.decision_untraced(), Decision::outcome)
-            .await
-    }
-
-    async fn decision_untraced(&self) -> Result<Decision, TransactionError> {
-        self.open().await?;
-        self.announced(false).await
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`.
+    pub async fn decision(&self) -> Result<Decision, Error> {
+        self.decision_within(None).await
     }
 
     /// Does the same as [`decision`](Self::decision), but gives up after a time. The limit is for the whole call.
@@ -165,20 +160,19 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`TransactionError::TimedOut`] when the limit has passed; else as [`decision`](Self::decision).
-    pub async fn decision_timeout(&self, limit: Duration) -> Result<Decision, TransactionError> {
+    /// [`ErrorKind::TimedOut`] when the limit has passed; else as [`decision`](Self::decision).
+    pub async fn decision_timeout(&self, limit: Duration) -> Result<Decision, Error> {
+        self.decision_within(Some(limit)).await
+    }
+
+    async fn decision_within(&self, limit: Option<Duration>) -> Result<Decision, Error> {
+        let decision = async {
+            self.open().await?;
+            self.announced(false).await
+        };
         call!("transaction.decision", self.place.path())
-            .run_to(
-                async {
-                    let late = || TransactionError::TimedOut {
-                        path: self.path(),
-                        limit,
-                    };
-                    let runtime = self.client.runtime();
-                    runtime.within(limit, self.decision_untraced(), late).await
-                },
-                Decision::outcome,
-            )
+            .waits(&self.client, limit)
+            .run_to(decision, Decision::outcome)
             .await
     }
 
@@ -191,8 +185,9 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// See [`TransactionError`]. It may have voted; call again to know.
-    pub async fn vote(&self, site: &str, vote: Vote) -> Result<Ballot, TransactionError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `NotASite`. It may have voted; call
+    /// again to know.
+    pub async fn vote(&self, site: &str, vote: Vote) -> Result<Ballot, Error> {
         call!("transaction.vote", self.place.path())
             .run(async {
                 let (spec, _, _) = self.latest_spec().await?;
@@ -210,8 +205,9 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`TransactionError::Undecided`] while there is no decision; else see [`TransactionError`].
-    pub async fn applied(&self, site: &str) -> Result<(), TransactionError> {
+    /// [`ErrorKind::Undecided`] while there is no decision; else [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`,
+    /// `NoSession`, `Refused`, `NotASite`.
+    pub async fn applied(&self, site: &str) -> Result<(), Error> {
         call!("transaction.applied", self.place.path())
             .run(async {
                 let (spec, _, _) = self.latest_spec().await?;
@@ -229,48 +225,40 @@ impl Transaction {
         &self.place
     }
 
-    pub(super) fn path(&self) -> String {
-        self.place.path().to_owned()
+    pub(super) fn not_found(&self) -> Failure {
+        self.place.failed(ErrorKind::NotFound)
     }
 
-    pub(super) fn not_found(&self) -> TransactionError {
-        TransactionError::NotFound { path: self.path() }
-    }
-
-    pub(super) fn unreadable(&self, name: &str) -> TransactionError {
+    pub(super) fn unreadable(&self, name: &str) -> Failure {
         let error = format!("{name} is not written by this recipe");
-        self.place.unreadable(error).into()
+        self.place.unreadable(error)
     }
 
-    pub(super) fn check_site(
-        &self,
-        spec: &TransactionSpec,
-        site: &str,
-    ) -> Result<(), TransactionError> {
+    pub(super) fn check_site(&self, spec: &TransactionSpec, site: &str) -> Result<(), Failure> {
         match spec.sites.contains(site) {
             true => Ok(()),
-            false => Err(TransactionError::NotASite {
-                path: self.path(),
-                site: site.to_owned(),
-            }),
+            false => {
+                let site = site.to_owned();
+                Err(self.place.failed(ErrorKind::NotASite { site }))
+            }
         }
     }
 
     /// Refuses an id that cannot be that of a node, and finds a session.
-    pub(super) async fn open(&self) -> Result<(), TransactionError> {
+    pub(super) async fn open(&self) -> Result<(), Failure> {
         self.dir.check_child(&self.id)?;
         self.place.open().await?;
         Ok(())
     }
 
     /// A view that has read the spec.
-    pub(super) async fn open_view(&self) -> Result<View, TransactionError> {
+    pub(super) async fn open_view(&self) -> Result<View, Failure> {
         let (spec, payload, begun_ms) = self.spec().await?;
         Ok(View::new(self, &spec, &payload, begun_ms))
     }
 
     /// The spec, the payload, and when it began.
-    pub(super) async fn spec(&self) -> Result<(TransactionSpec, Vec<u8>, i64), TransactionError> {
+    pub(super) async fn spec(&self) -> Result<(TransactionSpec, Vec<u8>, i64), Failure> {
         let read = self
             .place
             .ask_in_time(|opened| opened.session.zk().get(opened.path.as_str()));
@@ -281,7 +269,7 @@ impl Transaction {
     }
 
     /// Does the same as [`spec`](Self::spec), also of a transaction that was begun a moment ago through a server that is ahead of ours.
-    async fn latest_spec(&self) -> Result<(TransactionSpec, Vec<u8>, i64), TransactionError> {
+    async fn latest_spec(&self) -> Result<(TransactionSpec, Vec<u8>, i64), Failure> {
         // In this order, and together.
         let (synced, spec) = tokio::join!(biased; self.sync(), self.spec());
         synced?;
@@ -289,14 +277,14 @@ impl Transaction {
     }
 
     /// The names of all nodes below it.
-    pub(super) async fn children(&self) -> Result<Vec<String>, TransactionError> {
+    pub(super) async fn children(&self) -> Result<Vec<String>, Failure> {
         let listed = self
             .place
             .ask_in_time(|opened| opened.session.zk().children(opened.path.as_str()));
         listed.await?.ok_or_else(|| self.not_found())
     }
 
-    async fn sync(&self) -> Result<(), TransactionError> {
+    async fn sync(&self) -> Result<(), Failure> {
         self.open().await?;
         let synced = self
             .place
@@ -311,7 +299,7 @@ impl Transaction {
         site: &str,
         vote: Vote,
         is_own: bool,
-    ) -> Result<Ballot, TransactionError> {
+    ) -> Result<Ballot, Failure> {
         let ballot = Ballot {
             vote: vote.cut(),
             by: self.client.current().who(),
@@ -331,14 +319,17 @@ impl Transaction {
     }
 
     /// Records a decision, and returns the decision that counts.
-    pub(super) async fn record(&self, decision: Decision) -> Result<Decision, TransactionError> {
+    pub(super) async fn record(&self, decision: Decision) -> Result<Decision, Failure> {
         let verdict = Verdict::new(decision, self.client.current().who());
         loop {
             match self.make_once(DECISION, &verdict.to_data()).await {
                 Ok(true) => return Ok(decision),
                 Ok(false) => {}
                 // Other processes have decided, applied and removed it meanwhile. By the same votes they have reached the same decision.
-                Err(TransactionError::NotFound { .. }) => return Ok(decision),
+                Err(Failure {
+                    kind: ErrorKind::NotFound,
+                    ..
+                }) => return Ok(decision),
                 Err(error) => return Err(error),
             }
             if let Some(stands) = self.read_decision().await? {
@@ -347,7 +338,7 @@ impl Transaction {
         }
     }
 
-    pub(super) async fn read_ballot(&self, site: &str) -> Result<Option<Ballot>, TransactionError> {
+    pub(super) async fn read_ballot(&self, site: &str) -> Result<Option<Ballot>, Failure> {
         let name = nodes::vote(site);
         let Some(data) = self.read(&name).await? else {
             return Ok(None);
@@ -357,7 +348,7 @@ impl Transaction {
     }
 
     /// Marks that a site is done, if there is a decision.
-    pub(super) async fn mark_applied(&self, site: &str) -> Result<(), TransactionError> {
+    pub(super) async fn mark_applied(&self, site: &str) -> Result<(), Failure> {
         let mut in_doubt = false;
         loop {
             let opened = self.place.open_in_time().await?;
@@ -365,9 +356,12 @@ impl Transaction {
                 Ok(()) | Err(zk::Error::NODE_EXISTS) => return Ok(()),
                 Err(zk::Error::NO_NODE) => {
                     return match self.spec().await {
-                        Ok(_) => Err(TransactionError::Undecided { path: self.path() }),
+                        Ok(_) => Err(self.place.failed(ErrorKind::Undecided)),
                         // If the mark was written, it may have been the last step, and the transaction may be removed by now.
-                        Err(TransactionError::NotFound { .. }) if in_doubt => Ok(()),
+                        Err(Failure {
+                            kind: ErrorKind::NotFound,
+                            ..
+                        }) if in_doubt => Ok(()),
                         Err(error) => Err(error),
                     };
                 }
@@ -388,7 +382,7 @@ impl Transaction {
         Ok(())
     }
 
-    pub(super) async fn read_decision(&self) -> Result<Option<Decision>, TransactionError> {
+    pub(super) async fn read_decision(&self) -> Result<Option<Decision>, Failure> {
         let Some(data) = self.read(DECISION).await? else {
             return Ok(None);
         };
@@ -399,7 +393,7 @@ impl Transaction {
     }
 
     /// Waits until a decision was announced. `is_known` says that the transaction was there a moment ago.
-    pub(super) async fn announced(&self, mut is_known: bool) -> Result<Decision, TransactionError> {
+    pub(super) async fn announced(&self, mut is_known: bool) -> Result<Decision, Failure> {
         loop {
             let opened = self.place.open_in_time().await?;
             let zk = opened.session.zk();
@@ -447,7 +441,7 @@ impl Transaction {
     }
 
     /// Creates a node that is created only once; `false` if it exists, perhaps from an earlier try whose reply was lost.
-    async fn make_once(&self, name: &str, data: &[u8]) -> Result<bool, TransactionError> {
+    async fn make_once(&self, name: &str, data: &[u8]) -> Result<bool, Failure> {
         let mut in_doubt = false;
         loop {
             let opened = self.place.open_in_time().await?;
@@ -467,7 +461,7 @@ impl Transaction {
         }
     }
 
-    async fn read(&self, name: &str) -> Result<Option<Vec<u8>>, TransactionError> {
+    async fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
         let read = self
             .place
             .ask_in_time(|opened| opened.session.zk().get(&opened.path.child(name)));
@@ -492,32 +486,30 @@ impl TwoPhase {
     ///
     /// # Errors
     ///
-    /// See [`TransactionError`].
-    pub async fn clean_up(&self, older_than: Duration) -> Result<Vec<String>, TransactionError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`.
+    pub async fn clean_up(&self, older_than: Duration) -> Result<Vec<String>, Error> {
         call!("transaction.clean_up", self.dir.path())
-            .run(self.clean_up_untraced(older_than))
+            .run(async {
+                let now = environment::system_time();
+                let mut forgotten = Vec::new();
+                for status in self.list().await? {
+                    let age = now.duration_since(status.begun).unwrap_or_default();
+                    if !status.is_done() || age < older_than {
+                        continue;
+                    }
+                    match self.transaction(&status.id).forget().await {
+                        Ok(()) => forgotten.push(status.id),
+                        // Another client was quicker.
+                        Err(Error {
+                            kind: ErrorKind::NotFound,
+                            ..
+                        }) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                Ok(forgotten)
+            })
             .await
-    }
-
-    async fn clean_up_untraced(
-        &self,
-        older_than: Duration,
-    ) -> Result<Vec<String>, TransactionError> {
-        let now = environment::system_time();
-        let mut forgotten = Vec::new();
-        for status in self.list().await? {
-            let age = now.duration_since(status.begun).unwrap_or_default();
-            if !status.is_done() || age < older_than {
-                continue;
-            }
-            match self.transaction(&status.id).forget().await {
-                Ok(()) => forgotten.push(status.id),
-                // Another client was quicker.
-                Err(TransactionError::NotFound { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(forgotten)
     }
 }
 
@@ -531,20 +523,19 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`TransactionError::NotDone`] while a site is not done; else see [`TransactionError`].
-    pub async fn forget(&self) -> Result<(), TransactionError> {
+    /// [`ErrorKind::NotDone`] while a site is not done; else [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`,
+    /// `NoSession`, `Refused`.
+    pub async fn forget(&self) -> Result<(), Error> {
         call!("transaction.forget", self.place().path())
-            .run(self.forget_untraced())
+            .run(self.remove_if_done())
             .await
     }
 
-    async fn forget_untraced(&self) -> Result<(), TransactionError> {
+    async fn remove_if_done(&self) -> Result<(), Failure> {
         let status = self.status().await?;
         if !status.is_done() {
-            return Err(TransactionError::NotDone {
-                path: self.path(),
-                sites: status.unapplied().map(str::to_owned).collect(),
-            });
+            let sites = status.unapplied().map(str::to_owned).collect();
+            return Err(self.place.failed(ErrorKind::NotDone { sites }));
         }
         self.remove(|writer, node, names| {
             // Whether it is done, and how, is known to the end.
@@ -577,14 +568,14 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// See [`TransactionError`].
-    pub async fn forget_by_force(&self) -> Result<Decision, TransactionError> {
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `TooManyEphemerals`.
+    pub async fn forget_by_force(&self) -> Result<Decision, Error> {
         call!("transaction.forget_by_force", self.place().path())
-            .run_to(self.forget_by_force_untraced(), Decision::outcome)
+            .run_to(self.remove_by_force(), Decision::outcome)
             .await
     }
 
-    async fn forget_by_force_untraced(&self) -> Result<Decision, TransactionError> {
+    async fn remove_by_force(&self) -> Result<Decision, Failure> {
         let decision = self.coordinate().await?.abort("given up by force").await?;
         let (mut spec, _, _) = self.spec().await?;
         spec.forgotten_by = Some(self.client().current().who());
@@ -609,7 +600,11 @@ impl Transaction {
         });
         match swept.await {
             // The last site has come back after all, and has cleaned up.
-            Ok(()) | Err(TransactionError::NotFound { .. }) => Ok(decision),
+            Ok(())
+            | Err(Failure {
+                kind: ErrorKind::NotFound,
+                ..
+            }) => Ok(decision),
             Err(error) => Err(error),
         }
     }
@@ -618,14 +613,17 @@ impl Transaction {
     async fn remove(
         &self,
         fill: impl Fn(&mut zk::Multi<'_>, &str, &[String]) -> Result<Left, zk::Error>,
-    ) -> Result<(), TransactionError> {
+    ) -> Result<(), Failure> {
         let place = self.place();
         // Once one of our writes is done, or may be, another client may do the rest.
         let mut is_begun = false;
         let mut retry = Retry::limited();
         loop {
             let names = match self.children().await {
-                Err(TransactionError::NotFound { .. }) if is_begun => return Ok(()),
+                Err(Failure {
+                    kind: ErrorKind::NotFound,
+                    ..
+                }) if is_begun => return Ok(()),
                 names => names?,
             };
             let opened = place.open_in_time().await?;
@@ -633,7 +631,7 @@ impl Transaction {
             let node = opened.path.as_str();
             let left = match fill(&mut writer, node, &names) {
                 Ok(left) => left,
-                Err(error) => return Err(place.refused(error).into()),
+                Err(error) => return Err(place.failed(error)),
             };
             match writer.commit().await.map_err(zk::Error::from) {
                 Ok(_) if left == Left::Nothing => return Ok(()),
@@ -641,7 +639,7 @@ impl Transaction {
                 Ok(_) => (is_begun, retry) = (true, Retry::limited()),
                 // A participant came or left between the two. Or another program created a node below a vote, and that stays.
                 Err(error @ (zk::Error::NO_NODE | zk::Error::NOT_EMPTY)) => {
-                    retry.count(error).map_err(|error| place.refused(error))?;
+                    retry.count(error).map_err(|error| place.failed(error))?;
                 }
                 Err(error) => {
                     is_begun |= error.is_in_doubt();
@@ -688,15 +686,14 @@ fn delete_bytes(node: &str, names: &[&String]) -> usize {
 pub(super) fn check_can_be_forgotten(
     place: &PersistentNode,
     spec: &TransactionSpec,
-) -> Result<(), StateError> {
+) -> Result<(), Failure> {
     let marks: Vec<_> = spec.sites.iter().map(|site| nodes::applied(site)).collect();
     let bytes = delete_bytes(place.path(), &marks.iter().collect::<Vec<_>>());
     match bytes > BATCH_BYTES_MAX {
-        true => Err(StateError::TooLarge {
-            path: place.path().to_owned(),
+        true => Err(place.failed(ErrorKind::TooLarge {
             bytes,
             bytes_max: BATCH_BYTES_MAX,
-        }),
+        })),
         false => Ok(()),
     }
 }

@@ -7,11 +7,12 @@ use bellwether_client as zk;
 use futures_util::stream::unfold;
 use tokio::select;
 
+use crate::error::{Error, Failure};
+use crate::events::Events;
 use crate::node::data::Who;
-use crate::request::{Events, OpenNode};
+use crate::request::OpenNode;
 use crate::session::Moment;
 use crate::session::retry::NodeEvent;
-use crate::two_phase::TransactionError;
 use crate::two_phase::nodes::{
     Ballot, Child, DeadSite, Decision, Form, TransactionSpec, Verdict, Vote,
 };
@@ -80,7 +81,7 @@ impl View {
         &mut self,
         presence: &mut Presence,
         due: Option<Moment>,
-    ) -> Result<Decision, TransactionError> {
+    ) -> Result<Decision, Failure> {
         if let Some(decision) = self.status.decision {
             return Ok(decision);
         }
@@ -109,7 +110,7 @@ impl View {
     }
 
     /// Decides if what was seen is enough for that.
-    pub(super) async fn try_decide(&mut self) -> Result<Option<Decision>, TransactionError> {
+    pub(super) async fn try_decide(&mut self) -> Result<Option<Decision>, Failure> {
         if self.status.decision.is_some() {
             return Ok(self.status.decision);
         }
@@ -122,7 +123,7 @@ impl View {
     }
 
     /// Votes to abort in place of all sites that have not voted.
-    pub(super) async fn abort(&mut self, reason: &str) -> Result<(), TransactionError> {
+    pub(super) async fn abort(&mut self, reason: &str) -> Result<(), Failure> {
         self.stand_in(self.missing(|_| true), reason).await
     }
 
@@ -143,7 +144,7 @@ impl View {
     }
 
     /// An existing vote stays: a site that has voted meanwhile keeps its vote.
-    async fn stand_in(&self, sites: Vec<String>, reason: &str) -> Result<(), TransactionError> {
+    async fn stand_in(&self, sites: Vec<String>, reason: &str) -> Result<(), Failure> {
         for site in sites {
             let vote = Vote::Abort(reason.to_owned());
             self.transaction.cast(&site, vote, false).await?;
@@ -167,7 +168,7 @@ impl View {
         }
     }
 
-    pub(super) async fn update(&mut self, then: Then) -> Result<(), TransactionError> {
+    pub(super) async fn update(&mut self, then: Then) -> Result<(), Failure> {
         let place = self.transaction.place().clone();
         loop {
             let opened = place.open_in_time().await?;
@@ -362,7 +363,7 @@ impl Status {
 /// [`Transaction::progress`].
 ///
 /// It continues over lost connections and session expiry, and ends when every site is done, or after an error.
-pub type TransactionProgress = Events<Result<Status, TransactionError>>;
+pub type TransactionProgress = Events<Result<Status, Error>>;
 
 impl TransactionProgress {
     pub(super) fn of(transaction: Transaction) -> Self {
@@ -379,20 +380,20 @@ enum StatusWatch {
 }
 
 impl StatusWatch {
-    async fn next(self) -> Option<(Result<Status, TransactionError>, Self)> {
+    async fn next(self) -> Option<(Result<Status, Error>, Self)> {
         let (shown, mut view) = match self {
             Self::End => return None,
             Self::Begin(transaction) => match begin(&transaction).await {
                 Ok(view) => (None, view),
-                Err(error) => return Some((Err(error), Self::End)),
+                Err(failure) => return Some((Err(failed(failure, &transaction)), Self::End)),
             },
             Self::On(on) if on.0.is_done() => return None,
             Self::On(on) => (Some(on.0), on.1),
         };
         loop {
             view.changed(None).await;
-            if let Err(error) = view.update(Then::Watch).await {
-                return Some((Err(error), Self::End));
+            if let Err(failure) = view.update(Then::Watch).await {
+                return Some((Err(failed(failure, view.transaction())), Self::End));
             }
             let status = view.status();
             if shown.as_ref() != Some(status) {
@@ -404,7 +405,11 @@ impl StatusWatch {
     }
 }
 
-async fn begin(transaction: &Transaction) -> Result<View, TransactionError> {
+fn failed(failure: Failure, transaction: &Transaction) -> Error {
+    failure.of("transaction.progress", transaction.place().path())
+}
+
+async fn begin(transaction: &Transaction) -> Result<View, Failure> {
     transaction.open().await?;
     transaction.open_view().await
 }

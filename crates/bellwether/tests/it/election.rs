@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use bellwether::blocking::{self, Wait};
 use bellwether::election::{Candidacy, CandidacyState};
-use bellwether::error::{AcquireError, CandidacyError, ClearError, WriteError};
 use bellwether::hold::Previous;
 use bellwether::inspect::Contention;
-use bellwether::{Client, Election, Leadership, SessionId, connect};
+use bellwether::{Client, Election, Error, ErrorKind, Leadership, SessionId, connect};
 use bellwether_testkit::{Cut, Direction, FaultProxy};
 use futures_util::StreamExt;
 use tokio::task::JoinHandle;
@@ -38,7 +37,7 @@ fn election(client: &Client) -> Election {
     Election::new(client, "/election")
 }
 
-fn campaign(client: &Client) -> JoinHandle<Result<Leadership, AcquireError>> {
+fn campaign(client: &Client) -> JoinHandle<Result<Leadership, Error>> {
     let election = election(client);
     tokio::spawn(async move { election.campaign().await })
 }
@@ -120,7 +119,7 @@ async fn campaign_that_timed_out_leaves_no_candidate(place: Place) {
     let leadership = soon(election(&client).campaign()).await.unwrap();
     let limit = Duration::from_millis(50);
     let ran = election(&client).campaign_timeout(limit).await;
-    assert!(matches!(ran, Err(AcquireError::TimedOut { .. })), "{ran:?}");
+    assert_fails!(ran, ErrorKind::TimedOut { .. });
     place.until_children("/election", 1).await;
     leadership.resign().await.unwrap();
     place.until_no_watches().await;
@@ -136,7 +135,7 @@ async fn only_a_leader_can_proclaim(place: Place) {
     let node = format!("/election/{}", leadership.node());
     place.outside().delete(&node, None).await.unwrap();
     let refused = leadership.set_value("still here").await;
-    assert!(matches!(refused, Err(WriteError::NotHeld)), "{refused:?}");
+    assert_fails!(refused, ErrorKind::NotHeld);
 }
 
 async fn crash_mark_tells_that_the_leader_before_died(place: Place) {
@@ -161,7 +160,7 @@ async fn cleared_crash_of_a_leader_is_forgotten(place: Place) {
     let election = election(&place.client().await).crash_mark();
     let leadership = soon(election.campaign()).await.unwrap();
     let held = election.clear_crash_mark().await;
-    assert!(matches!(held, Err(ClearError::Held { .. })), "{held:?}");
+    assert_fails!(held, ErrorKind::Held { .. });
     drop(leadership);
     place.until_children("/election", 1).await;
     assert!(election.clear_crash_mark().await.unwrap());
@@ -394,9 +393,10 @@ async fn t45_directory_that_was_wiped_is_made_anew(place: Place) {
     // Elected in between, or removed at once.
     let (interrupted, mut waiting) = soon(waiting).await.unwrap();
     match interrupted {
-        Some(CandidacyState::Interrupted(CandidacyError::NoPart(AcquireError::Removed {
+        Some(CandidacyState::Interrupted(Error {
+            kind: ErrorKind::Removed,
             ..
-        }))) => {}
+        })) => {}
         other => panic!("{other:?}"),
     }
     soon(leader.lost()).await;
@@ -435,7 +435,10 @@ async fn t46_candidate_goes_on_over_every_end_and_says_so(place: Place) {
                     break;
                 }
                 // No server was reachable just then: this is reported, and retried.
-                Some(CandidacyState::Interrupted(CandidacyError::NoSession(_))) => {}
+                Some(CandidacyState::Interrupted(Error {
+                    kind: ErrorKind::NoSession(_),
+                    ..
+                })) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -476,18 +479,9 @@ async fn t47_not_leader_here_before_it_is_on_the_server(place: Place) {
 async fn bad_path_is_refused(place: Place) {
     let election = Election::new(&place.client().await, "/");
     let refused = election.campaign().await;
-    assert!(
-        matches!(refused, Err(AcquireError::BadPath { .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::BadPath(_));
     let observed = soon(election.observe().next()).await.unwrap();
-    assert!(
-        matches!(
-            observed,
-            Err(CandidacyError::NoPart(AcquireError::BadPath { .. }))
-        ),
-        "{observed:?}"
-    );
+    assert_fails!(observed, ErrorKind::BadPath(_));
 }
 
 #[tokio::test]

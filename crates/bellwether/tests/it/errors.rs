@@ -1,361 +1,201 @@
-//! Which errors are transient: every variant of every error enum.
+//! Which errors are transient, and whether the documentation names them.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bellwether::error::{
-    AcquireError, BarrierError, CandidacyError, ClearError, ConnectError, ContentionError,
-    LimitError, PathError, ReleaseError, StateError, WriteError,
-};
-use bellwether::queue::{PutError, SettleError, TakeError};
-use bellwether::two_phase::{ParticipateError, TransactionError};
-use bellwether::zk;
+use bellwether::error::{ConnectError, OtherUse, PathError};
+use bellwether::{ErrorKind, zk};
 
 const LIMIT: Duration = Duration::from_secs(1);
 const REFUSED: zk::Error = zk::Error::Refused(zk::ErrorCode::NoAuth);
-const EXPIRED: zk::Error = zk::Error::SessionEnded(zk::SessionEnd::Expired);
-const CLOSED: zk::Error = zk::Error::SessionEnded(zk::SessionEnd::Closed);
 const LOST: zk::Error = zk::Error::Unknown;
 
-fn path() -> String {
-    "/path".to_owned()
-}
-
-/// No session, for a transient and for a permanent reason.
-fn no_session<E>(error: impl Fn(ConnectError) -> E) -> [(E, bool); 2] {
-    [
-        (error(ConnectError::Lost(LOST)), true),
-        (error(ConnectError::Closed), false),
-    ]
-}
-
-/// Checks what `is_transient` returns for each error.
-macro_rules! transient {
-    ($error:ident, $rows:expr) => {
-        for (error, expected) in $rows {
-            let error: $error = error;
-            assert_eq!(error.is_transient(), expected, "{error:?}");
-        }
-    };
-}
-
-/// Rows for variants where only the path matters.
-macro_rules! rows {
-    ($error:ident: $($variant:ident { $($field:ident : $value:expr),* } => $expected:expr),* $(,)?) => {
-        [$(($error::$variant { path: path(), $($field: $value),* }, $expected)),*]
-    };
-}
-
 #[test]
-fn acquire_error_is_transient_where_the_same_call_may_succeed() {
-    use AcquireError as E;
-    transient!(
-        E,
-        no_session(|source| E::NoSession {
-            path: path(),
-            source
-        })
-    );
-    transient!(
-        E,
-        rows!(E:
-            BadPath { source: PathError::Root } => false,
-            TimedOut { limit: LIMIT } => true,
-            Removed {} => true,
-            Lost {} => true,
-            SessionEnded {} => true,
-            Disconnected { source: LOST } => true,
-            SequenceUsedUp {} => false,
-            LineFull { depth: 3 } => true,
-            OtherRecipe { recipe: "a semaphore" } => false,
-            OtherLayout { library: "kazoo" } => false,
-            TooLarge { bytes: 2, bytes_max: 1 } => false,
-            NoLimit {} => false,
-            HoldsReadSide {} => false,
-            NotTogether { reason: "it is on other servers" } => false,
-            TooManyEphemerals { bytes: 2 } => false,
-            Refused { source: REFUSED } => false,
-        )
-    );
-}
-
-#[test]
-fn stand_error_is_transient_as_its_source_is() {
-    transient!(CandidacyError, no_session(CandidacyError::NoSession));
-    let no_part = |error: AcquireError, expected| (CandidacyError::NoPart(error), expected);
-    transient!(
-        CandidacyError,
-        [
-            no_part(AcquireError::Removed { path: path() }, true),
-            no_part(AcquireError::NoLimit { path: path() }, false),
-        ]
-    );
-}
-
-#[test]
-fn release_error_is_transient_where_the_hold_had_ended() {
-    transient!(
-        ReleaseError,
-        rows!(ReleaseError:
-            NotHeld {} => true,
-            SessionEnded {} => true,
-            Refused { source: REFUSED } => false,
-        )
-    );
-}
-
-#[test]
-fn write_error_is_transient_only_where_nothing_was_written() {
-    use WriteError as E;
-    let rows = [
-        (E::NotHeld, true),
-        (E::SessionEnded, false),
-        (E::OutcomeUnknown { source: LOST }, false),
-        (
-            E::BadPath {
-                path: path(),
-                source: PathError::Root,
-            },
-            false,
-        ),
-        (E::NoMark, false),
-        (E::NotFenced, false),
-        (E::TooManyEphemerals { bytes: 2 }, false),
-        (
-            E::TooLarge {
-                bytes: 2,
-                bytes_max: 1,
-            },
-            false,
-        ),
-        (
-            E::Refused {
-                index: 0,
-                source: REFUSED,
-            },
-            false,
-        ),
+fn kinds_are_transient_where_the_same_call_may_succeed() {
+    use ErrorKind as E;
+    let try_again = [
+        E::NoSession(ConnectError::Lost(LOST)),
+        E::SessionEnded,
+        E::Disconnected(LOST),
+        E::TimedOut { limit: LIMIT },
+        E::Full { depth: 3 },
+        E::Removed,
+        E::Lost,
+        E::Held { who: None },
+        E::NameTaken,
+        E::Undecided,
+        E::NotDone { sites: Vec::new() },
     ];
-    transient!(E, rows);
+    for kind in try_again {
+        assert!(kind.is_transient(), "{kind:?}");
+    }
+    let others = [
+        // Correct the call.
+        E::BadPath(PathError::Root),
+        E::BadSize {
+            size: 0,
+            size_max: 1,
+        },
+        E::TooLarge {
+            bytes: 2,
+            bytes_max: 1,
+        },
+        E::OutOfRange,
+        E::NotEncodable(Arc::from(Box::from("no text"))),
+        E::Unreadable(Arc::from(Box::from("no number"))),
+        E::InUse(OtherUse::Recipe("a semaphore")),
+        E::Unsupported { reason: "no mark" },
+        E::AlreadyBegun,
+        E::NotFound,
+        E::NotASite {
+            site: "a".to_owned(),
+        },
+        E::SequenceUsedUp,
+        E::TooManyEphemerals { bytes: 2 },
+        // The client has no further session.
+        E::NoSession(ConnectError::Closed),
+        // Stop the work.
+        E::NotHeld,
+        E::LostWithSession,
+        // Read, then decide.
+        E::OutcomeUnknown(LOST),
+        E::Refused {
+            index: None,
+            source: REFUSED,
+        },
+        // An answer that is lost is not made transient by being refused.
+        E::Refused {
+            index: Some(1),
+            source: LOST,
+        },
+        E::Handler(Arc::from(Box::from("disk full"))),
+    ];
+    for kind in others {
+        assert!(!kind.is_transient(), "{kind:?}");
+    }
 }
 
-#[test]
-fn looks_and_settings_are_transient_where_no_server_refused() {
-    transient!(
-        ClearError,
-        no_session(|source| ClearError::NoSession {
-            path: path(),
-            source
-        })
-    );
-    transient!(
-        ClearError,
-        rows!(ClearError:
-            BadPath { source: PathError::Root } => false,
-            Held { who: None } => true,
-            Failed { source: LOST } => true,
-            Failed { source: EXPIRED } => true,
-            Failed { source: CLOSED } => false,
-            Failed { source: REFUSED } => false,
-        )
-    );
-    transient!(
-        LimitError,
-        no_session(|source| LimitError::NoSession {
-            path: path(),
-            source
-        })
-    );
-    transient!(
-        LimitError,
-        rows!(LimitError:
-            BadPath { source: PathError::Root } => false,
-            NoLimit {} => false,
-            Failed { source: LOST } => true,
-            Failed { source: REFUSED } => false,
-        )
-    );
-    transient!(
-        ContentionError,
-        no_session(|source| ContentionError::NoSession {
-            path: path(),
-            source
-        })
-    );
-    transient!(
-        ContentionError,
-        rows!(ContentionError:
-            BadPath { source: PathError::Root } => false,
-            Failed { source: EXPIRED } => true,
-            Failed { source: REFUSED } => false,
-        )
-    );
-}
-
-#[test]
-fn barrier_error_is_transient_where_the_same_call_may_succeed() {
-    use BarrierError as E;
-    transient!(
-        E,
-        no_session(|source| E::NoSession {
-            path: path(),
-            source
-        })
-    );
-    transient!(
-        E,
-        [(
-            E::BadSize {
-                size: 0,
-                size_max: 1
-            },
-            false
-        )]
-    );
-    transient!(
-        E,
-        rows!(E:
-            BadPath { source: PathError::Root } => false,
-            SizeDiffers { theirs: 1, ours: 2 } => false,
-            NotABarrier {} => false,
-            TimedOut { limit: LIMIT } => true,
-            Removed {} => true,
-            SessionEnded {} => true,
-            Disconnected { source: LOST } => true,
-            OutcomeUnknown { source: LOST } => false,
-            TooLarge { bytes: 2, bytes_max: 1 } => false,
-            Crowded { depth: 3 } => true,
-            TooManyEphemerals { bytes: 2 } => false,
-            Refused { source: REFUSED } => false,
-        )
-    );
-}
-
-#[test]
-fn state_error_is_transient_where_the_same_call_may_succeed() {
-    use StateError as E;
-    transient!(
-        E,
-        no_session(|source| E::NoSession {
-            path: path(),
-            source
-        })
-    );
-    transient!(
-        E,
-        rows!(E:
-            BadPath { source: PathError::Root } => false,
-            NameTaken {} => true,
-            TooLarge { bytes: 2, bytes_max: 1 } => false,
-            OutOfRange {} => false,
-            TooManyEphemerals { bytes: 2 } => false,
-            Unreadable { source: "no number".into() } => false,
-            OutcomeUnknown { source: LOST } => false,
-            Refused { source: REFUSED } => false,
-        )
-    );
-}
-
-#[test]
-fn put_and_take_errors_are_transient_where_the_same_call_may_succeed() {
-    transient!(
-        PutError,
-        no_session(|source| PutError::NoSession {
-            path: path(),
-            source
-        })
-    );
-    transient!(
-        PutError,
-        rows!(PutError:
-            BadPath { source: PathError::Root } => false,
-            Full { depth: 3 } => true,
-            TooLarge { bytes: 2, bytes_max: 1 } => false,
-            NotWritable { source: "no text".into() } => false,
-            SequenceUsedUp {} => false,
-            TooManyEphemerals { bytes: 2 } => false,
-            SessionEnded {} => true,
-            OutcomeUnknown { source: LOST } => false,
-            Disconnected { source: LOST } => true,
-            Refused { source: REFUSED } => false,
-        )
-    );
-    transient!(
-        TakeError,
-        no_session(|source| TakeError::NoSession {
-            path: path(),
-            source
-        })
-    );
-    transient!(
-        TakeError,
-        rows!(TakeError:
-            BadPath { source: PathError::Root } => false,
-            TimedOut { limit: LIMIT } => true,
-            SessionEnded {} => true,
-            LineFull { depth: 3 } => true,
-            TooLarge { bytes: 2, bytes_max: 1 } => false,
-            SequenceUsedUp {} => false,
-            TooManyEphemerals { bytes: 2 } => false,
-            Disconnected { source: LOST } => true,
-            Refused { source: REFUSED } => false,
-        )
-    );
-}
-
-#[test]
-fn settle_error_is_transient_where_the_item_is_delivered_again() {
-    let item = || "item-1".to_owned();
-    transient!(
-        SettleError,
-        rows!(SettleError:
-            NotClaimed { item: item() } => true,
-            SessionEnded { item: item() } => true,
-            TooLarge { item: item(), bytes: 2, bytes_max: 1 } => false,
-            Refused { item: item(), source: REFUSED } => false,
-        )
-    );
-}
-
-#[test]
-fn transaction_errors_are_transient_where_something_is_waited_for() {
-    use TransactionError as E;
-    let unknown = || StateError::OutcomeUnknown {
-        path: path(),
-        source: LOST,
-    };
-    transient!(
-        E,
-        rows!(E:
-            BadSites { sites: 0, sites_max: 1 } => false,
-            AlreadyBegun {} => false,
-            NotFound {} => false,
-            NotASite { site: "a".to_owned() } => false,
-            Undecided {} => true,
-            NotDone { sites: Vec::new() } => true,
-            TimedOut { limit: LIMIT } => true,
-        )
-    );
-    transient!(
-        E,
-        [
-            (unknown().into(), true),
-            (StateError::NameTaken { path: path() }.into(), true),
-            (
-                StateError::Refused {
-                    path: path(),
-                    source: REFUSED
+/// The verbs of a source file: the doc comment and the signature of each public function that can fail with an error of the library.
+fn verbs(source: &str) -> Vec<(String, String)> {
+    let mut verbs = Vec::new();
+    let mut docs = String::new();
+    let mut lines = source.lines().map(str::trim);
+    while let Some(line) = lines.next() {
+        match line {
+            _ if line.starts_with("///") => docs = format!("{docs}\n{line}"),
+            _ if line.starts_with("#[") => {}
+            _ if line.starts_with("pub fn ") || line.starts_with("pub async fn ") => {
+                let mut signature = line.to_owned();
+                while !signature.ends_with('{') && !signature.ends_with(';') {
+                    let next = lines.next().expect("a signature ends");
+                    signature = format!("{signature} {next}");
                 }
-                .into(),
-                false
-            ),
-        ]
-    );
-    transient!(
-        ParticipateError,
-        [
-            (E::from(unknown()).into(), true),
-            (E::NotFound { path: path() }.into(), false),
-            (ParticipateError::Handler("disk full".into()), false),
-        ]
-    );
+                if signature.contains(", Error>") || signature.contains("error::Error>") {
+                    verbs.push((docs, signature));
+                }
+                docs = String::new();
+            }
+            _ => docs.clear(),
+        }
+    }
+    verbs
+}
+
+/// The names in backticks that are names of kinds.
+fn kinds_in<'a>(text: &'a str, all: &BTreeSet<String>) -> BTreeSet<&'a str> {
+    let words = text.split(|c: char| !c.is_alphanumeric());
+    words.filter(|word| all.contains(*word)).collect()
+}
+
+#[test]
+fn every_verb_names_the_kinds_that_it_returns() {
+    let sources = sources();
+    let (_, errors) = sources
+        .iter()
+        .find(|(path, _)| path.ends_with("src/error.rs"))
+        .expect("the file of the errors");
+    let body = errors.split("pub enum ErrorKind {").nth(1).expect("kinds");
+    let body = body.split("\n}\n").next().expect("the end of the kinds");
+    let variants = body.lines().filter_map(|line| line.strip_prefix("    "));
+    let variants = variants.filter(|line| line.starts_with(char::is_uppercase));
+    let name = |line: &str| line.split([' ', '(', ',']).next().map(str::to_owned);
+    let all: BTreeSet<String> = variants.filter_map(name).collect();
+    assert!(all.len() > 20, "{all:?}");
+    let mut named = BTreeSet::new();
+    let mut count = 0;
+    for (path, source) in &sources {
+        for (docs, signature) in verbs(source) {
+            let at = format!("{}: {signature}", path.display());
+            let section = docs.split("# Errors").nth(1);
+            let section = section.unwrap_or_else(|| panic!("{at} has no section about errors"));
+            let section = section.split("\n/// # ").next().unwrap_or_default();
+            let kinds = kinds_in(section, &all);
+            let refers = section.contains("See [`")
+                || section.contains(" as [`")
+                || section.contains("As [`")
+                || section.contains("The first error");
+            assert!(refers || !kinds.is_empty(), "{at} names no kind");
+            let has_limit = signature.contains("limit: Duration");
+            assert!(
+                !has_limit || refers || kinds.contains("TimedOut"),
+                "{at} has a time limit"
+            );
+            // A verb that ends a hold tells whether it had ended before.
+            if signature.contains("fn ack(self") || signature.contains("fn release(self") {
+                assert!(
+                    refers || (kinds.contains("NotHeld") && kinds.contains("LostWithSession")),
+                    "{at}"
+                );
+            }
+            named.extend(kinds.into_iter().map(str::to_owned));
+            count += 1;
+        }
+        // A kind that a file makes is named in the documentation of some verb.
+        for made in source.split("ErrorKind::").skip(1) {
+            let kind = made
+                .split(|c: char| !c.is_alphanumeric())
+                .next()
+                .unwrap_or_default();
+            assert!(
+                all.contains(kind) || !kind.starts_with(char::is_uppercase),
+                "{}: there is no kind {kind}",
+                path.display()
+            );
+        }
+    }
+    assert!(count > 90, "{count} verbs");
+    let unnamed: Vec<_> = all.iter().filter(|kind| !named.contains(*kind)).collect();
+    assert!(unnamed.is_empty(), "no verb names {unnamed:?}");
+    // The groups: each kind is in one of them.
+    let groups = errors
+        .split("The kind of an [`Error`]")
+        .nth(1)
+        .expect("the groups");
+    let groups = groups
+        .split("pub enum ErrorKind")
+        .next()
+        .expect("their end");
+    for kind in &all {
+        let link = format!("[`{kind}`](Self::{kind})");
+        assert_eq!(groups.matches(&link).count(), 1, "{kind} is in one group");
+    }
+}
+
+/// The source files of the library.
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut dirs = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    let mut sources = Vec::new();
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            match path.extension() {
+                None => dirs.push(path),
+                Some(_) => sources.push((path.clone(), fs::read_to_string(&path).unwrap())),
+            }
+        }
+    }
+    sources
 }

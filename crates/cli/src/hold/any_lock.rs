@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::pin::Pin;
 
-use bellwether::error::{AcquireError, ClearError};
 use bellwether::inspect::Wants;
 use bellwether::line::{Layout, Progress};
-use bellwether::{Client, Guard, Hold, Lock, RwLock, Semaphore, Waiting};
+use bellwether::{Client, Error, Guard, Hold, Lock, RwLock, Semaphore, Waiting};
 
 use crate::args::{LayoutName, LockArgs};
 
@@ -24,7 +23,7 @@ pub(crate) enum AnyLock {
 }
 
 /// The future of a hold.
-pub(crate) type Turn = Pin<Box<dyn Future<Output = Result<Hold, AcquireError>>>>;
+pub(crate) type Turn = Pin<Box<dyn Future<Output = Result<Hold, Error>>>>;
 
 impl AnyLock {
     /// The locks that the arguments name, each once, in the order of their paths, which is the order in which they are acquired.
@@ -63,7 +62,7 @@ impl AnyLock {
     }
 
     /// Acquires it if it is free.
-    pub(crate) async fn try_acquire(&self) -> Result<Option<Hold>, AcquireError> {
+    pub(crate) async fn try_acquire(&self) -> Result<Option<Hold>, Error> {
         Ok(match self {
             Self::Lock(lock) => lock.try_acquire().await?.map(Hold::from),
             Self::Read(lock) => lock.try_read().await?.map(Hold::from),
@@ -78,7 +77,7 @@ impl AnyLock {
     }
 
     /// Enters the line.
-    pub(crate) async fn join(&self) -> Result<(Progress, Turn), AcquireError> {
+    pub(crate) async fn join(&self) -> Result<(Progress, Turn), Error> {
         Ok(match self {
             Self::Lock(lock) => turn(lock.join().await?),
             Self::Read(lock) => turn(lock.join_read().await?),
@@ -149,6 +148,6 @@ pub(crate) fn layout(args: &LockArgs) -> Layout {
 }
 
 /// Deletes the record of a crash at a path, whatever the kind of the lock.
-pub(crate) async fn clear(client: &Client, path: &str) -> Result<bool, ClearError> {
+pub(crate) async fn clear(client: &Client, path: &str) -> Result<bool, Error> {
     Lock::new(client, path).clear_crash_mark().await
 }

@@ -3,10 +3,9 @@
 use std::error::Error;
 use std::fmt;
 
-use bellwether::error::{AcquireError, BarrierError, ConnectError, PathError, StateError};
-use bellwether::queue::{PutError, RecordedOrder, TakeError};
-use bellwether::two_phase::TransactionError;
-use bellwether::zk;
+use bellwether::error::{ConnectError, OtherUse, PathError};
+use bellwether::queue::RecordedOrder;
+use bellwether::{ErrorKind, zk};
 
 use crate::exit::Exit;
 
@@ -166,69 +165,35 @@ pub(crate) fn meaning(error: &anyhow::Error) -> (Exit, Option<String>) {
     if let Some(refusal) = error.downcast_ref::<Refusal>() {
         return (refusal.exit, refusal.hint.clone());
     }
-    let is_answer = matches!(
-        error.downcast_ref(),
+    let recipe = error.downcast_ref::<bellwether::Error>();
+    let (path, call) = recipe.map_or(("", ""), |recipe| (&recipe.path, recipe.call()));
+    match recipe.map(|recipe| &recipe.kind) {
         Some(
-            StateError::NameTaken { .. }
-                | StateError::TooLarge { .. }
-                | StateError::OutOfRange { .. }
-        )
-    ) || matches!(
-        error.downcast_ref(),
-        Some(PutError::Full { .. } | PutError::TooLarge { .. })
-    ) || matches!(
-        error.downcast_ref(),
-        Some(
-            TransactionError::AlreadyBegun { .. }
-                | TransactionError::NotFound { .. }
-                | TransactionError::NotASite { .. }
-                | TransactionError::Undecided { .. }
-        )
-    );
-    if is_answer {
-        return (Exit::No, None);
-    }
-    if let Some(AcquireError::OtherRecipe { path, .. } | AcquireError::OtherLayout { path, .. }) =
-        error.downcast_ref()
-    {
-        let hint = format!("`bellwether locks {path}` shows who uses it");
-        return (Exit::Usage, Some(hint));
-    }
-    if let Some(AcquireError::NoLimit { path }) = error.downcast_ref() {
-        let hint = format!(
-            "a semaphore has its limit there: `bellwether get {path}` prints what there is, `bellwether set {path} M` sets the limit"
-        );
-        return (Exit::Usage, Some(hint));
-    }
-    let other_order = match (error.downcast_ref(), error.downcast_ref()) {
-        (Some(PutError::OtherOrder { order, .. }), _) => Some((order, "put")),
-        (_, Some(TakeError::OtherOrder { order, .. })) => Some((order, "take")),
-        _ => None,
-    };
-    if let Some((order, verb)) = other_order {
-        let hint = match (verb, order) {
-            ("take", _) => "leave --order out",
-            (_, RecordedOrder::Priority) => "give the item a --priority",
-            (_, RecordedOrder::Due) => "give the item a --delay",
-            _ => "leave --priority and --delay out, or use another path",
-        };
-        return (Exit::Usage, Some(hint.to_owned()));
+            ErrorKind::NameTaken
+            | ErrorKind::OutOfRange
+            | ErrorKind::AlreadyBegun
+            | ErrorKind::NotFound
+            | ErrorKind::NotASite { .. }
+            | ErrorKind::Undecided,
+        ) => return (Exit::No, None),
+        // Not in a line, where the data is about the caller.
+        Some(ErrorKind::Full { .. } | ErrorKind::TooLarge { .. }) if stores(call) => {
+            return (Exit::No, None);
+        }
+        Some(ErrorKind::InUse(other)) => {
+            if let Some(hint) = other_use_hint(other, path, call) {
+                return (Exit::Usage, Some(hint));
+            }
+        }
+        _ => {}
     }
     let is_bad_path = error
         .chain()
         .any(|cause| cause.downcast_ref::<PathError>().is_some());
-    let is_mistake = is_bad_path
-        || matches!(
-            error.downcast_ref(),
-            Some(TransactionError::BadSites { .. })
-        );
-    if let Some(BarrierError::SizeDiffers { path, .. }) = error.downcast_ref() {
-        let hint = format!(
-            "all callers name the same --size; to change it, wait until none is there, and run: bellwether rm -r {path}"
-        );
-        return (Exit::Usage, Some(hint));
-    }
-    let exit = if is_mistake {
+    let kind = recipe.map(|recipe| &recipe.kind);
+    let has_bad_sites =
+        matches!(kind, Some(ErrorKind::BadSize { .. })) && call.starts_with("transaction.");
+    let exit = if is_bad_path || has_bad_sites {
         Exit::Usage
     } else {
         Exit::Failed
@@ -238,6 +203,43 @@ pub(crate) fn meaning(error: &anyhow::Error) -> (Exit, Option<String>) {
         _ => refusal_hint(error).map(str::to_owned),
     };
     (exit, hint)
+}
+
+/// Whether a call stores data of the user, which may be too large or too much: that is an answer.
+fn stores(call: &str) -> bool {
+    match call.split_once('.') {
+        Some(("queue" | "tasks", verb)) => {
+            verb.starts_with("put") || matches!(verb, "add" | "revive" | "retry")
+        }
+        Some((recipe, _)) => matches!(
+            recipe,
+            "cache" | "config" | "config_folder" | "counter" | "group" | "names"
+        ),
+        None => false,
+    }
+}
+
+/// What to do about a path that is in use in another way; `None` if that is a failure.
+fn other_use_hint(other: &OtherUse, path: &str, call: &str) -> Option<String> {
+    Some(match other {
+        OtherUse::Recipe(_) | OtherUse::Layout(_) => {
+            format!("`bellwether locks {path}` shows who uses it")
+        }
+        OtherUse::NoLimit => format!(
+            "a semaphore has its limit there: `bellwether get {path}` prints what there is, `bellwether set {path} M` sets the limit"
+        ),
+        OtherUse::Members { .. } => format!(
+            "all callers name the same --size; to change it, wait until none is there, and run: bellwether rm -r {path}"
+        ),
+        OtherUse::Order(order) => match order {
+            _ if !stores(call) => "leave --order out",
+            RecordedOrder::Priority => "give the item a --priority",
+            RecordedOrder::Due => "give the item a --delay",
+            _ => "leave --priority and --delay out, or use another path",
+        }
+        .to_owned(),
+        _ => return None,
+    })
 }
 
 /// What to do about a recipe's error that is about access.

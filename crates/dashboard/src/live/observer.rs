@@ -10,10 +10,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bellwether::Client;
-use bellwether::error::ContentionError;
 use bellwether::inspect::{Overview, QueueEntry, Recipe, RecipeAt, Survey};
-use bellwether::zk::{Error, PersistentEvent, PersistentWatch, SessionState, WatchMode};
+use bellwether::zk::{PersistentEvent, PersistentWatch, SessionState, WatchMode};
+use bellwether::{Client, ErrorKind, zk};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
@@ -131,7 +130,7 @@ impl Observer {
             match watched {
                 Ok(watcher) => self.follow(Some(watcher)).await,
                 // Servers before 3.6 have no such watch.
-                Err(Error::UNIMPLEMENTED) => self.follow(None).await,
+                Err(zk::Error::UNIMPLEMENTED) => self.follow(None).await,
                 Err(error) => drop(self.fail(&error)),
             }
         }
@@ -314,9 +313,10 @@ impl Observer {
         match timeout(LOOK_MAX, survey.look()).await {
             Ok(Ok(seen)) => Ok(seen),
             // It was deleted meanwhile, with all its descendants.
-            Ok(Err(ContentionError::Failed { source, .. })) if source == Error::NO_NODE => {
-                Ok(Overview::default())
-            }
+            Ok(Err(bellwether::Error {
+                kind: ErrorKind::Refused { source, .. },
+                ..
+            })) if source == zk::Error::NO_NODE => Ok(Overview::default()),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err("no answer".to_owned()),
         }
@@ -328,7 +328,7 @@ impl Observer {
         let counted = timeout(LOOK_MAX, zk.count_descendants(path)).await;
         match counted {
             Ok(Ok(count)) => u32::try_from(count).ok(),
-            Ok(Err(Error::NO_NODE)) => Some(0),
+            Ok(Err(zk::Error::NO_NODE)) => Some(0),
             _ => None,
         }
     }
@@ -392,7 +392,7 @@ impl Observer {
 }
 
 /// The next event; pending for ever if there is no watch.
-async fn next(watcher: &mut Option<PersistentWatch>) -> Result<PersistentEvent, Error> {
+async fn next(watcher: &mut Option<PersistentWatch>) -> Result<PersistentEvent, zk::Error> {
     match watcher {
         Some(watcher) => watcher.next().await,
         None => std::future::pending().await,

@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bellwether::error::BarrierError;
-use bellwether::{Barrier, Client, DoubleBarrier, zk};
+use bellwether::{Barrier, Client, DoubleBarrier, Error, zk};
 use bellwether_testkit::History;
 use bellwether_testkit::history::Moment;
 use bellwether_testkit::history::gates::{Passage, check_gate};
@@ -27,11 +26,7 @@ impl Gate {
         steps.push((Stage::moment(), who, step));
     }
 
-    async fn set_and_lift(
-        &self,
-        worker: &mut Worker,
-        barrier: &Barrier,
-    ) -> Result<(), BarrierError> {
+    async fn set_and_lift(&self, worker: &mut Worker, barrier: &Barrier) -> Result<(), Error> {
         barrier.set().await?;
         self.note(worker.who, Passage::Shut);
         worker.work().await;

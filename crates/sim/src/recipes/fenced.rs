@@ -6,9 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bellwether::error::{AcquireError, ReleaseError, WriteError};
-use bellwether::queue::TakeError;
-use bellwether::{Claim, Client, Hold, Json, Lock, Queue, zk};
+use bellwether::{Claim, Client, Error, ErrorKind, Hold, Json, Lock, Queue, zk};
 use bellwether_testkit::History;
 use bellwether_testkit::history::Moment;
 use bellwether_testkit::history::registers::{RegisterStep, check_registers};
@@ -85,12 +83,15 @@ impl Registers {
         client: &Client,
         hold: &Hold,
         key: u64,
-    ) -> Result<(), WriteError> {
+    ) -> Result<bool, Error> {
         // The server has seen the end of the previous hold, and so all its writes.
         let from = match client.raw().get(&path(key)).await {
             Ok((data, _)) => Some(text(&data)),
             Err(zk::Error::NO_NODE) => None,
-            Err(source) => return Err(WriteError::OutcomeUnknown { source }),
+            Err(error) => {
+                worker.failed(&error);
+                return Ok(false);
+            }
         };
         worker.work().await;
         let to = {
@@ -115,10 +116,13 @@ impl Registers {
         match &written {
             Ok(()) => self.note(worker.who, RegisterStep::Changed { key, to }),
             // It may have been made.
-            Err(WriteError::OutcomeUnknown { .. } | WriteError::SessionEnded) => {}
+            Err(Error {
+                kind: ErrorKind::OutcomeUnknown(_) | ErrorKind::LostWithSession,
+                ..
+            }) => {}
             Err(_) => self.note(worker.who, RegisterStep::NotChanged { key, to }),
         }
-        written
+        written.map(|()| true)
     }
 
     /// Changes a register several times.
@@ -130,12 +134,16 @@ impl Registers {
         key: u64,
     ) -> Round {
         for _ in 0..worker.random.random_range(1..=3) {
-            if let Err(error) = self.change(worker, client, hold, key).await {
-                // The operator may have deleted the node of the hold.
-                if !(self.is_meddled_with && matches!(error, WriteError::NotHeld)) {
-                    worker.failed(&error);
+            match self.change(worker, client, hold, key).await {
+                Ok(true) => {}
+                Ok(false) => return Round::Failed,
+                Err(error) => {
+                    // The operator may have deleted the node of the hold.
+                    if !(self.is_meddled_with && matches!(error.kind, ErrorKind::NotHeld)) {
+                        worker.failed(&error);
+                    }
+                    return Round::Failed;
                 }
-                return Round::Failed;
             }
         }
         Round::Done
@@ -237,7 +245,10 @@ impl Recipe for UnderLock {
         let guard = match worker.unless_stopped(lock.acquire()).await? {
             Ok(guard) => guard,
             // By the operator.
-            Err(AcquireError::Removed { .. }) if self.0.is_meddled_with => {
+            Err(Error {
+                kind: ErrorKind::Removed,
+                ..
+            }) if self.0.is_meddled_with => {
                 return Ok(Round::Failed);
             }
             Err(error) => {
@@ -251,7 +262,7 @@ impl Recipe for UnderLock {
             true => drop(guard),
             false => {
                 if let Err(error) = guard.release().await
-                    && !(self.0.is_meddled_with && matches!(error, ReleaseError::NotHeld { .. }))
+                    && !(self.0.is_meddled_with && matches!(error.kind, ErrorKind::NotHeld))
                 {
                     worker.failed(&error);
                 }
@@ -342,7 +353,10 @@ impl Recipe for UnderClaim {
         };
         let claim = match taken {
             Ok(claim) => claim,
-            Err(TakeError::TimedOut { .. }) => return Ok(Round::Failed),
+            Err(Error {
+                kind: ErrorKind::TimedOut { .. },
+                ..
+            }) => return Ok(Round::Failed),
             Err(error) => {
                 worker.failed(&error);
                 worker.pause().await;
@@ -366,7 +380,10 @@ impl Recipe for UnderClaim {
         loop {
             match queue.take_timeout(limit).await {
                 Ok(claim) => claim.ack().await.map_err(|error| error.to_string())?,
-                Err(TakeError::TimedOut { .. }) => break,
+                Err(Error {
+                    kind: ErrorKind::TimedOut { .. },
+                    ..
+                }) => break,
                 Err(error) => return Err(format!("no item at the end: {error}")),
             }
         }

@@ -11,8 +11,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bellwether::error::{AcquireError, ReleaseError};
-use bellwether::{Client, Hold};
+use bellwether::{Client, Error, Hold};
 use bellwether_testkit::History;
 use futures_util::future::select_all;
 use rand::Rng as _;
@@ -68,7 +67,7 @@ pub(crate) trait Holdable: Send + Sync + 'static {
     fn acquire(
         client: &Client,
         ask: Ask<'_>,
-    ) -> impl Future<Output = Result<Option<Self::Guard>, AcquireError>> + Send;
+    ) -> impl Future<Output = Result<Option<Self::Guard>, Error>> + Send;
 
     /// All holds of a guard, which have different paths.
     fn holds(guard: &Self::Guard) -> Vec<&Hold>;
@@ -95,10 +94,7 @@ pub(crate) trait Holdable: Send + Sync + 'static {
     }
 
     /// Releases all holds, and records it.
-    fn release(
-        guard: Self::Guard,
-        log: &Log,
-    ) -> impl Future<Output = Result<(), ReleaseError>> + Send;
+    fn release(guard: Self::Guard, log: &Log) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Whether a node may stay: crash marks do.
     fn may_stay(path: &str) -> bool {

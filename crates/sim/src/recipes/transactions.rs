@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bellwether::two_phase::{
-    DeadSite, Decision, Form, Invitation, Invitations, Participant, ParticipateError, Proposal,
-    Status, TransactionError, Vote,
+    DeadSite, Decision, Form, Invitation, Invitations, Participant, Proposal, Status, Vote,
 };
-use bellwether::{Client, TwoPhase};
+use bellwether::{Client, Error, ErrorKind, TwoPhase};
 use bellwether_testkit::History;
 use bellwether_testkit::history::transactions::{Deed, Note, check_ends, check_transactions};
 use futures_util::StreamExt as _;
@@ -109,23 +108,18 @@ impl Commits {
     }
 
     /// Takes the answer that there is no such transaction for `None`, if it may have been forgotten.
-    fn unless_forgotten<T>(
-        &self,
-        id: &str,
-        result: Result<T, TransactionError>,
-    ) -> Result<Option<T>, TransactionError> {
+    fn unless_forgotten<T>(&self, id: &str, result: Result<T, Error>) -> Result<Option<T>, Error> {
         match result {
-            Err(TransactionError::NotFound { .. }) if self.may_be_forgotten(id) => Ok(None),
+            Err(Error {
+                kind: ErrorKind::NotFound,
+                ..
+            }) if self.may_be_forgotten(id) => Ok(None),
             result => result.map(Some),
         }
     }
 
     /// Begins a transaction, and most of the time also decides it.
-    async fn coordinate(
-        &self,
-        worker: &mut Worker,
-        client: &Client,
-    ) -> Result<(), TransactionError> {
+    async fn coordinate(&self, worker: &mut Worker, client: &Client) -> Result<(), Error> {
         let random = &mut worker.random;
         let transactions = TwoPhase::new(client, PATH)
             .form([Form::Coordinator, Form::EverySite][random.random_range(0..2)])
@@ -148,7 +142,7 @@ impl Commits {
     }
 
     /// Forgets the transactions that are done at every site. Returns how many are not.
-    async fn forget(&self, transactions: &TwoPhase) -> Result<usize, TransactionError> {
+    async fn forget(&self, transactions: &TwoPhase) -> Result<usize, Error> {
         let (done, open): (Vec<_>, Vec<_>) = transactions
             .list()
             .await?
@@ -176,11 +170,7 @@ impl Commits {
     }
 
     /// Decides a transaction that has another coordinator, or none.
-    async fn take_over(
-        &self,
-        worker: &mut Worker,
-        transactions: &TwoPhase,
-    ) -> Result<(), TransactionError> {
+    async fn take_over(&self, worker: &mut Worker, transactions: &TwoPhase) -> Result<(), Error> {
         let in_doubt = transactions.in_doubt().await?;
         let Some(status) = in_doubt.choose(&mut worker.random) else {
             return Ok(());
@@ -215,7 +205,7 @@ impl Commits {
     }
 
     /// When the faults are over: decides what is left, and waits until every site has applied it.
-    async fn end(&self, worker: &mut Worker, client: &Client) -> Result<(), TransactionError> {
+    async fn end(&self, worker: &mut Worker, client: &Client) -> Result<(), Error> {
         let transactions = TwoPhase::new(client, PATH);
         while self.forget(&transactions).await? > 0 {
             self.take_over(worker, &transactions).await?;
@@ -225,11 +215,7 @@ impl Commits {
     }
 
     /// Takes part in a transaction, and learns the decision. When the faults are over: in all that are left for it to apply.
-    async fn take_part(
-        &self,
-        worker: &mut Worker,
-        client: &Client,
-    ) -> Result<Round, ParticipateError> {
+    async fn take_part(&self, worker: &mut Worker, client: &Client) -> Result<Round, Error> {
         let site = &self.sites[worker.who - 1];
         let transactions = TwoPhase::new(client, PATH);
         if worker.random.random_ratio(1, 6) {
@@ -255,11 +241,7 @@ impl Commits {
     }
 
     /// Votes, learns the decision, and applies it.
-    async fn accept(
-        &self,
-        worker: &mut Worker,
-        invitation: &Invitation,
-    ) -> Result<(), ParticipateError> {
+    async fn accept(&self, worker: &mut Worker, invitation: &Invitation) -> Result<(), Error> {
         if worker.random.random_bool(0.5) {
             // Late, while others have voted.
             worker.work().await;
@@ -272,10 +254,9 @@ impl Commits {
         };
         match invitation.participate(&mut site).await {
             Ok(decision) => self.notes.told(invitation.id(), Some(number), decision),
-            Err(ParticipateError::Transaction(error)) => {
+            Err(error) => {
                 self.unless_forgotten(invitation.id(), Err::<(), _>(error))?;
             }
-            Err(error) => return Err(error),
         }
         Ok(())
     }
@@ -285,7 +266,7 @@ impl Commits {
 async fn next(
     worker: &mut Worker,
     invitations: &mut Invitations,
-) -> Option<Result<Invitation, TransactionError>> {
+) -> Option<Result<Invitation, Error>> {
     let is_calm = worker.is_calm();
     let mut phase = worker.phase.clone();
     let looks = async {

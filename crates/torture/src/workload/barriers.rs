@@ -45,10 +45,7 @@ pub(super) async fn run_gate(mut worker: Worker, client: &Client) {
     }
 }
 
-async fn keep_gate(
-    worker: &mut Worker,
-    barrier: &Barrier,
-) -> Result<(), bellwether::error::BarrierError> {
+async fn keep_gate(worker: &mut Worker, barrier: &Barrier) -> Result<(), bellwether::Error> {
     barrier.set().await?;
     worker.note(Did::Pass(Passage::Shut));
     worker.pause().await;

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bellwether::cache::{CacheChanges, CacheEvent, LiveTree};
-use bellwether::error::StateError;
-use bellwether::{Cache, Client, Config, zk};
+use bellwether::{Cache, Client, Config, Error, zk};
 use bellwether_testkit::history::sights::Sight;
 use futures_util::StreamExt as _;
 use rand::Rng as _;
@@ -72,7 +71,7 @@ async fn change_once(
     client: &Client,
     tree: &LiveTree,
     value: Option<String>,
-) -> Result<(), StateError> {
+) -> Result<(), Error> {
     let path = format!("{}/n{}", worker.path, worker.who);
     let node = Config::new(client, &path);
     let mut changes = tree.changes();

@@ -1,7 +1,6 @@
 //! Adds to a counter.
 
-use bellwether::error::StateError;
-use bellwether::{Client, Counter};
+use bellwether::{Client, Counter, Error, ErrorKind};
 use bellwether_testkit::history::sums::Addition;
 
 use super::Worker;
@@ -15,7 +14,11 @@ pub(super) async fn run(mut worker: Worker, client: &Client) {
         match worker.unless_stopped(counter.add(1)).await {
             Some(Ok(_)) => worker.note(Did::Count(Addition::Added)),
             // The result is unknown.
-            None | Some(Err(StateError::OutcomeUnknown { .. })) => {}
+            None
+            | Some(Err(Error {
+                kind: ErrorKind::OutcomeUnknown(_),
+                ..
+            })) => {}
             Some(Err(error)) => {
                 worker.note(Did::Count(Addition::NotAdded));
                 worker.failed(&error).await;

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use bellwether::error::{AcquireError, ReleaseError};
 use bellwether::hold::Previous;
 use bellwether::{
-    Client, Election, Hold, Leadership, Lock, LockGuard, MultiGuard, MultiLock, Permit, ReadGuard,
-    RwLock, Semaphore, SimpleGuard, SimpleLock, WriteGuard,
+    Client, Election, Error, ErrorKind, Hold, Leadership, Lock, LockGuard, MultiGuard, MultiLock,
+    Permit, ReadGuard, RwLock, Semaphore, SimpleGuard, SimpleLock, WriteGuard,
 };
 use rand::Rng as _;
 use rand::rngs::StdRng;
@@ -61,7 +60,7 @@ impl Held {
         path: &str,
         ask: Ask,
         weight: u32,
-    ) -> Result<Option<Guard>, AcquireError> {
+    ) -> Result<Option<Guard>, Error> {
         let acquired = match self {
             Self::Lock | Self::MarkedLock => {
                 let mut lock = Lock::new(client, path);
@@ -132,7 +131,10 @@ impl Held {
             }
         };
         match acquired {
-            Err(AcquireError::TimedOut { .. }) => Ok(None),
+            Err(Error {
+                kind: ErrorKind::TimedOut { .. },
+                ..
+            }) => Ok(None),
             acquired => acquired,
         }
     }
@@ -180,7 +182,7 @@ impl Guard {
     }
 
     /// Releases the hold.
-    pub async fn release(self) -> Result<(), ReleaseError> {
+    pub async fn release(self) -> Result<(), Error> {
         match self {
             Self::Fair(guard) => guard.release().await,
             Self::Simple(guard) => guard.release().await,

@@ -1,8 +1,7 @@
 //! Acquires and releases a hold repeatedly, in all possible ways.
 
-use bellwether::error::AcquireError;
 use bellwether::hold::Previous;
-use bellwether::{Client, FencingToken};
+use bellwether::{Client, Error, FencingToken};
 use bellwether_testkit::FencedStore;
 use bellwether_testkit::history::What;
 use rand::Rng as _;
@@ -27,13 +26,13 @@ pub(super) async fn run(mut worker: Worker, held: Held, client: &Client) {
 ///
 /// # Errors
 ///
-/// If the hold was not granted. [`AcquireError::SessionEnded`] means that the session of the client has ended.
+/// If the hold was not granted. [`ErrorKind::SessionEnded`] means that the session of the client has ended.
 pub async fn hold_once(
     worker: &mut Worker,
     held: Held,
     client: &Client,
     store: &mut FencedStore,
-) -> Result<(), AcquireError> {
+) -> Result<(), Error> {
     worker.note_hold(What::Asked);
     let stopped = worker.stopped();
     let acquired = tokio::select! {
@@ -54,11 +53,7 @@ pub async fn hold_once(
 }
 
 /// Acquires in one of the possible ways.
-async fn acquire(
-    worker: &mut Worker,
-    held: Held,
-    client: &Client,
-) -> Result<Option<Guard>, AcquireError> {
+async fn acquire(worker: &mut Worker, held: Held, client: &Client) -> Result<Option<Guard>, Error> {
     let weight = held.some_weight(&mut worker.random);
     let (way, limit) = (worker.random.random_range(0..10), worker.moment());
     let ask = async |ask| held.acquire(client, &worker.path, ask, weight).await;

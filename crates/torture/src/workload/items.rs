@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use bellwether::Client;
-use bellwether::queue::{PutError, SettleError};
+use bellwether::{Client, Error, ErrorKind};
 use bellwether_testkit::history::What;
 use bellwether_testkit::history::deliveries::DeliveryStep;
 use rand::Rng as _;
@@ -39,7 +38,11 @@ async fn produce(mut worker: Worker, shelf: Shelf, place: &Place) {
         match worker.unless_stopped(place.put(rank, &item)).await {
             Some(Ok(())) => note(&worker, DeliveryStep::Put { item }),
             // The result is unknown.
-            None | Some(Err(PutError::OutcomeUnknown { .. })) => {}
+            None
+            | Some(Err(Error {
+                kind: ErrorKind::OutcomeUnknown(_),
+                ..
+            })) => {}
             Some(Err(error)) => {
                 note(&worker, DeliveryStep::NotPut { item });
                 worker.failed(&error).await;
@@ -105,7 +108,10 @@ async fn settle(worker: &mut Worker, work: Work, session_timeout: Duration) {
     );
     match work.succeed().await {
         Ok(()) => note(worker, DeliveryStep::Acked { item, token }),
-        Err(SettleError::NotClaimed { .. }) => note(worker, DeliveryStep::NotAcked { item, token }),
+        Err(Error {
+            kind: ErrorKind::NotHeld,
+            ..
+        }) => note(worker, DeliveryStep::NotAcked { item, token }),
         Err(error) => worker.failed(&error).await,
     }
 }

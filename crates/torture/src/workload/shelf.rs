@@ -2,8 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use bellwether::queue::{PutError, SettleError, TakeError};
-use bellwether::{Claim, Client, DelayQueue, PriorityQueue, Queue, Task, Tasks};
+use bellwether::{Claim, Client, DelayQueue, Error, PriorityQueue, Queue, Task, Tasks};
 use rand::Rng as _;
 use rand::rngs::StdRng;
 
@@ -84,7 +83,7 @@ impl Shelf {
 
 impl Place {
     /// Puts an item.
-    pub async fn put(&self, rank: u64, item: &String) -> Result<(), PutError> {
+    pub async fn put(&self, rank: u64, item: &String) -> Result<(), Error> {
         match self {
             Self::Queue(queue) => queue.put(item).await.map(drop),
             Self::Priority(queue) => {
@@ -100,7 +99,7 @@ impl Place {
     }
 
     /// Takes the next item; `None` if there are no tasks.
-    pub async fn take(&self) -> Result<Option<Work>, TakeError> {
+    pub async fn take(&self) -> Result<Option<Work>, Error> {
         Ok(match self {
             Self::Queue(queue) => Some(Work::Item(queue.take().await?)),
             Self::Priority(queue) => Some(Work::Item(queue.take().await?)),
@@ -110,7 +109,7 @@ impl Place {
     }
 
     /// How many items are left, and the dead letters.
-    pub async fn left(&self) -> Result<(usize, Vec<String>), TakeError> {
+    pub async fn left(&self) -> Result<(usize, Vec<String>), Error> {
         let (items, dead) = match self {
             Self::Queue(queue) => (queue.depth().await?.items, queue.dead_letters().await?),
             Self::Priority(queue) => (queue.depth().await?.items, queue.dead_letters().await?),
@@ -144,7 +143,7 @@ impl Work {
     }
 
     /// Settles it.
-    pub async fn succeed(self) -> Result<(), SettleError> {
+    pub async fn succeed(self) -> Result<(), Error> {
         match self {
             Self::Item(claim) => claim.ack().await,
             Self::Task(task) => task.done().await,
@@ -152,7 +151,7 @@ impl Work {
     }
 
     /// Gives it back.
-    pub async fn fail(self) -> Result<(), SettleError> {
+    pub async fn fail(self) -> Result<(), Error> {
         match self {
             Self::Item(claim) => claim.give_back("failed on purpose").await,
             Self::Task(task) => task.fail("failed on purpose").await,

@@ -3,10 +3,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use bellwether::two_phase::{
-    DeadSite, Decision, Form, Participant, ParticipateError, Proposal, TransactionError, Vote,
-};
-use bellwether::{Client, TwoPhase};
+use bellwether::two_phase::{DeadSite, Decision, Form, Participant, Proposal, Vote};
+use bellwether::{Client, Error, TwoPhase};
 use bellwether_testkit::history::transactions::Deed;
 use futures_util::StreamExt as _;
 use rand::Rng as _;
@@ -42,7 +40,7 @@ pub(super) async fn run(mut worker: Worker, client: &Client) {
     }
 }
 
-async fn coordinate(worker: &mut Worker, client: &Client) -> Result<(), TransactionError> {
+async fn coordinate(worker: &mut Worker, client: &Client) -> Result<(), Error> {
     let random = &mut worker.random;
     let transactions = TwoPhase::new(client, &worker.path)
         .form([Form::Coordinator, Form::EverySite][random.random_range(0..2)])
@@ -79,7 +77,7 @@ async fn take_part(worker: &mut Worker, client: &Client) {
                 parts.spawn(async move {
                     let decision = transaction.participate(&mut site).await?;
                     told(&site.worker, transaction.id(), Some(number), decision);
-                    Ok::<_, ParticipateError>(())
+                    Ok::<_, Error>(())
                 });
             }
             Some(part) = parts.join_next() => match part {

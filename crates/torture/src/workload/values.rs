@@ -1,8 +1,7 @@
 //! Values that are read and changed: under a lock by fenced writes, and by compare-and-set.
 
-use bellwether::error::{AcquireError, StateError, WriteError};
 use bellwether::state::Seen;
-use bellwether::{Client, Config, Lock};
+use bellwether::{Client, Config, Error, ErrorKind, Lock};
 use bellwether_testkit::history::registers::RegisterStep;
 use bellwether_testkit::history::sights::Sight;
 use futures_util::StreamExt as _;
@@ -52,12 +51,7 @@ struct Change {
 
 impl Change {
     /// Reads the value and replaces it, both under the lock.
-    async fn under(
-        self,
-        lock: &Lock,
-        worker: &mut Worker,
-        client: &Client,
-    ) -> Result<(), AcquireError> {
+    async fn under(self, lock: &Lock, worker: &mut Worker, client: &Client) -> Result<(), Error> {
         let guard = lock.acquire().await?;
         let path = format!("{}/{}", worker.path, self.key);
         let from = match client.raw().get(&path).await {
@@ -80,7 +74,10 @@ impl Change {
         match write.commit().await {
             Ok(()) => worker.note(Did::Register(self.done())),
             // It may have been made.
-            Err(WriteError::OutcomeUnknown { .. } | WriteError::SessionEnded) => {}
+            Err(Error {
+                kind: ErrorKind::OutcomeUnknown(_) | ErrorKind::LostWithSession,
+                ..
+            }) => {}
             Err(_) => worker.note(Did::Register(self.not_done())),
         }
         // Otherwise the guard is dropped, and the node is deleted in the background.
@@ -163,7 +160,7 @@ async fn change(mut worker: Worker, client: &Client, config: &Config<String>) {
     }
 }
 
-async fn replace(worker: &Worker, config: &Config<String>, to: String) -> Result<(), StateError> {
+async fn replace(worker: &Worker, config: &Config<String>, to: String) -> Result<(), Error> {
     let entry = config.get().await?;
     let change = Change {
         key: "value".into(),
@@ -185,7 +182,10 @@ async fn replace(worker: &Worker, config: &Config<String>, to: String) -> Result
         Ok(true) => worker.note(Did::Register(change.done())),
         Ok(false) => worker.note(Did::Register(change.not_done())),
         // It may have been made.
-        Err(StateError::OutcomeUnknown { .. }) => {}
+        Err(Error {
+            kind: ErrorKind::OutcomeUnknown(_),
+            ..
+        }) => {}
         Err(error) => {
             worker.note(Did::Register(change.not_done()));
             return Err(error);

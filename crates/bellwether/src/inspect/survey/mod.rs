@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 
 use crate::barrier::double::Members;
-use crate::error::{ContentionError, StateError};
+use crate::error::{Error, ErrorKind, Failure};
 use crate::hold::crash_mark::Crash;
 use crate::inspect::contention::QueueEntry;
 use crate::inspect::survey::directory::Directory;
@@ -20,7 +20,7 @@ use crate::queue::Depth;
 use crate::queue::tasks::TaskCounts;
 use crate::session::client::Client;
 use crate::session::telemetry::call;
-use crate::two_phase::{Status, TransactionError, TwoPhase};
+use crate::two_phase::{Status, TwoPhase};
 
 /// The number of requests that may be unanswered.
 const AHEAD_MAX: usize = 128;
@@ -58,9 +58,9 @@ const LOOKS_MAX: usize = 5;
 ///
 /// ```no_run
 /// # use bellwether::Client;
-/// # use bellwether::error::ContentionError;
+/// # use bellwether::Error;
 /// # use bellwether::inspect::{Recipe, Survey};
-/// # async fn run(client: &Client) -> Result<(), ContentionError> {
+/// # async fn run(client: &Client) -> Result<(), Error> {
 /// let overview = Survey::new(client, "/").look().await?;
 /// for sight in &overview.recipes {
 ///     if let Recipe::Line(line) = &sight.what {
@@ -253,23 +253,18 @@ impl Survey {
     ///
     /// # Errors
     ///
-    /// See [`ContentionError`].
-    pub async fn look(&self) -> Result<Overview, ContentionError> {
-        call!("survey.look", self.path())
-            .run(self.read_untraced())
-            .await
+    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    pub async fn look(&self) -> Result<Overview, Error> {
+        call!("survey.look", self.path()).run(self.explore()).await
     }
 
-    async fn read_untraced(&self) -> Result<Overview, ContentionError> {
+    async fn explore(&self) -> Result<Overview, Failure> {
         let paths = std::iter::once(&self.path).chain(&self.others);
         for path in paths.clone().filter(|path| *path != "/") {
-            self.client.node(path)?;
+            let node = self.client.node(path);
+            node.map_err(|failure| Failure::elsewhere(path, failure.kind))?;
         }
-        let failed = |source| ContentionError::Failed {
-            path: self.path.clone(),
-            source,
-        };
-        let session = self.client.session_for(&self.path).await?;
+        let session = self.client.session().await?;
         let mut scout = Scout {
             zk: session.raw(),
             unreadable: Vec::new(),
@@ -278,7 +273,7 @@ impl Survey {
             scope: self.scope.clone(),
         };
         // A read may be answered by a lagging server.
-        scout.zk.sync("/").await.map_err(failed)?;
+        scout.zk.sync("/").await?;
         let mut recipes = BTreeMap::new();
         let mut level: Vec<_> = paths.cloned().collect();
         let (mut left, mut unexplored) = (self.directories_max, 0);
@@ -287,7 +282,7 @@ impl Survey {
             level.truncate(left);
             left -= level.len();
             unexplored += too_many;
-            level = scout.explore(level, &mut recipes).await.map_err(failed)?;
+            level = scout.explore(level, &mut recipes).await?;
         }
         directory::join_semaphores(&mut recipes);
         for (path, status) in self.transactions(&scout.in_doubt).await? {
@@ -309,10 +304,7 @@ impl Survey {
     }
 
     /// The status of these transactions, without those that were decided meanwhile.
-    async fn transactions(
-        &self,
-        paths: &[String],
-    ) -> Result<Vec<(String, Status)>, ContentionError> {
+    async fn transactions(&self, paths: &[String]) -> Result<Vec<(String, Status)>, Failure> {
         let look = |path: &String| {
             let (dir, id) = path.rsplit_once('/').unwrap_or_default();
             let transaction = TwoPhase::new(&self.client, dir).transaction(id);
@@ -324,13 +316,11 @@ impl Survey {
         while let Some((path, status)) = looks.next().await {
             match status {
                 Ok(status) if status.decision.is_none() => found.push((path, status)),
-                Err(TransactionError::State(StateError::Refused { source, .. })) => {
-                    return Err(ContentionError::Failed { path, source });
-                }
                 // Without a session nothing is known of it, and it may not be left out in silence.
-                Err(TransactionError::State(StateError::NoSession { source, .. })) => {
-                    return Err(ContentionError::NoSession { path, source });
-                }
+                Err(Error {
+                    kind: kind @ (ErrorKind::Refused { .. } | ErrorKind::NoSession(_)),
+                    ..
+                }) => return Err(Failure::elsewhere(path, kind)),
                 // Decided or forgotten meanwhile, or it cannot be read now.
                 _ => {}
             }

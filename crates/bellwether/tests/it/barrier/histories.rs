@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bellwether::barrier::BarrierGuard;
-use bellwether::error::BarrierError;
-use bellwether::{Client, DoubleBarrier, connect};
+use bellwether::{Client, DoubleBarrier, Error, ErrorKind, connect};
 use bellwether_testkit::history::Moment;
 use bellwether_testkit::history::rounds::{RoundStay, check_rounds};
 use bellwether_testkit::{Cut, FaultProxy, TestServer};
@@ -204,7 +203,10 @@ impl Member {
             };
             match self.enter(&barrier).await {
                 Some(Ok(inside)) => self.stay(index, inside).await,
-                Some(Err(BarrierError::SessionEnded { .. })) => {
+                Some(Err(Error {
+                    kind: ErrorKind::SessionEnded,
+                    ..
+                })) => {
                     self.note(index, |stay, now| stay.gave_up = Some(now));
                     return;
                 }
@@ -214,10 +216,7 @@ impl Member {
     }
 
     /// `None` if it gave up, at whatever point.
-    async fn enter(
-        &mut self,
-        barrier: &DoubleBarrier,
-    ) -> Option<Result<BarrierGuard, BarrierError>> {
+    async fn enter(&mut self, barrier: &DoubleBarrier) -> Option<Result<BarrierGuard, Error>> {
         let mut stopped = self.stopped.clone();
         let limit = match self.random.random_ratio(1, 8) {
             true => Duration::from_millis(self.random.random_range(0..20)),

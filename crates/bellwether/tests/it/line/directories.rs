@@ -1,8 +1,7 @@
 //! Missing directories, which recipes create.
 
-use bellwether::error::StateError;
 use bellwether::line::Layout;
-use bellwether::{Client, Counter, Group, Lock, connect, zk};
+use bellwether::{Client, Counter, Error, ErrorKind, Group, Lock, connect, zk};
 use bellwether_testkit::TestServer;
 
 use crate::support::place::{Place, soon, until_reaped};
@@ -11,16 +10,13 @@ on_both_engines! {
     join_where_nothing_may_be_made_is_refused,
 }
 
-fn assert_no_auth<T: std::fmt::Debug>(result: Result<T, StateError>) {
-    assert!(
-        matches!(
-            result,
-            Err(StateError::Refused {
-                source: zk::Error::NO_AUTH,
-                ..
-            })
-        ),
-        "{result:?}"
+fn assert_no_auth<T: std::fmt::Debug>(result: Result<T, Error>) {
+    assert_fails!(
+        result,
+        ErrorKind::Refused {
+            source: zk::Error::NO_AUTH,
+            ..
+        }
     );
 }
 

@@ -3,8 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use bellwether::blocking::{self, Wait};
-use bellwether::error::{AcquireError, BarrierError, WriteError};
-use bellwether::{Barrier, Election, Lock, RwLock, Semaphore, SimpleLock, connect, zk};
+use bellwether::{Barrier, Election, ErrorKind, Lock, RwLock, Semaphore, SimpleLock, connect, zk};
 use bellwether_testkit::{Op, TestServer};
 use futures_util::StreamExt;
 
@@ -34,15 +33,12 @@ async fn acl_keeps_others_out(place: Place) {
     assert_eq!(outside.get(&node).await, Err(zk::Error::NO_AUTH));
     assert_eq!(outside.delete(&node, None).await, Err(zk::Error::NO_AUTH));
     let stranger = Lock::new(&place.client().await, "/owned").acquire().await;
-    assert!(
-        matches!(
-            stranger,
-            Err(AcquireError::Refused {
-                source: zk::Error::NO_AUTH,
-                ..
-            })
-        ),
-        "{stranger:?}"
+    assert_fails!(
+        stranger,
+        ErrorKind::Refused {
+            source: zk::Error::NO_AUTH,
+            ..
+        }
     );
     guard.release().await.unwrap();
 }
@@ -52,10 +48,7 @@ async fn full_line_is_refused(place: Place) {
     let holder = lock.acquire().await.unwrap();
     let second = lock.join().await.unwrap();
     let third = lock.acquire().await;
-    assert!(
-        matches!(third, Err(AcquireError::LineFull { depth: 2, .. })),
-        "{third:?}"
-    );
+    assert_fails!(third, ErrorKind::Full { depth: 2, .. });
     place.until_children("/short", 2).await;
     holder.release().await.unwrap();
     let guard = soon(second.turn()).await.unwrap();
@@ -68,31 +61,19 @@ async fn oversized_message_is_refused(place: Place) {
         .message("x".repeat(100_000))
         .acquire()
         .await;
-    assert!(
-        matches!(refused, Err(AcquireError::TooLarge { .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::TooLarge { .. });
     assert!(place.children("/verbose").await.is_empty());
     let huge = "x".repeat(2 << 20);
     let refused = SimpleLock::new(&client, "/verbose/simple").message(&huge);
     let refused = soon(refused.acquire()).await;
-    assert!(
-        matches!(refused, Err(AcquireError::TooLarge { .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::TooLarge { .. });
     let refused = Barrier::new(&client, "/verbose/barrier").message(&huge);
     let refused = soon(refused.set()).await;
-    assert!(
-        matches!(refused, Err(BarrierError::TooLarge { .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::TooLarge { .. });
     let leadership = Election::new(&client, "/verbose/election");
     let leadership = leadership.campaign().await.unwrap();
     let refused = soon(leadership.set_value(&huge)).await;
-    assert!(
-        matches!(refused, Err(WriteError::TooLarge { .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::TooLarge { .. });
     leadership.resign().await.unwrap();
 }
 
@@ -224,20 +205,18 @@ async fn write_under_a_hold_is_made_only_while_it_is_held(place: Place) {
     let mut write = guard.write();
     write = write.set("/state", "3", None).delete("/missing", None);
     let refused = write.commit().await;
-    assert!(
-        matches!(
-            refused,
-            Err(WriteError::Refused {
-                index: 1,
-                source: zk::Error::NO_NODE
-            })
-        ),
-        "{refused:?}"
+    assert_fails!(
+        refused,
+        ErrorKind::Refused {
+            index: Some(1),
+            source: zk::Error::NO_NODE,
+            ..
+        }
     );
     let mut write = guard.write();
     write = write.set("state", "3", None);
     let refused = write.commit().await;
-    assert!(matches!(refused, Err(WriteError::BadPath { .. })));
+    assert_fails!(refused, ErrorKind::BadPath(_));
 
     // A message to the holder changes its node, and ends nothing.
     let node = format!("/guarded/{}", guard.node());
@@ -251,7 +230,7 @@ async fn write_under_a_hold_is_made_only_while_it_is_held(place: Place) {
     let mut write = guard.write();
     write = write.set("/state", "late", None);
     let refused = write.commit().await;
-    assert!(matches!(refused, Err(WriteError::NotHeld)), "{refused:?}");
+    assert_fails!(refused, ErrorKind::NotHeld);
     let (data, _) = outside.get("/state").await.unwrap();
     assert_eq!(&data[..], b"4");
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bellwether::error::AcquireError;
+use bellwether::error::OtherUse;
 use bellwether::line::Layout;
-use bellwether::{Election, Lock, RwLock, connect, zk};
+use bellwether::{Election, Error, ErrorKind, Lock, RwLock, connect, zk};
 use bellwether_testkit::TestServer;
 use bellwether_wire::op::Op;
 use tokio::task::JoinSet;
@@ -81,7 +81,7 @@ async fn t94_contender_behind_another_layout_is_refused_and_leaves(place: Place)
             ];
             for error in errors {
                 assert!(
-                    matches!(error, AcquireError::OtherLayout { .. }),
+                    matches!(error.kind, ErrorKind::InUse(OtherUse::Layout(_))),
                     "{held:?} {other:?}: {error}"
                 );
             }
@@ -108,7 +108,7 @@ async fn t94_contenders_of_two_layouts_exclude_each_other_though_they_join_toget
         place.children("/order").await;
         inside.fetch_sub(1, Ordering::SeqCst);
         guard.release().await.unwrap();
-        Ok::<_, AcquireError>(())
+        Ok::<_, Error>(())
     };
     let ours = Lock::new(&first, "/order");
     let theirs = Lock::new(&second, "/order").layout(Layout::Curator);
@@ -116,7 +116,10 @@ async fn t94_contenders_of_two_layouts_exclude_each_other_though_they_join_toget
         let (one, other) = soon(async { tokio::join!(hold(&ours), hold(&theirs)) }).await;
         assert!(one.is_ok() || other.is_ok(), "the earlier one is served");
         for error in [one.err(), other.err()].into_iter().flatten() {
-            assert!(matches!(error, AcquireError::OtherLayout { .. }), "{error}");
+            assert!(
+                matches!(error.kind, ErrorKind::InUse(OtherUse::Layout(_))),
+                "{error}"
+            );
         }
     }
 }
@@ -223,10 +226,7 @@ async fn t12_newcomer_past_the_last_number_does_not_overtake() {
     let last = raw.create("/order/lock-1-1-", b"", &options).await.unwrap();
     assert_eq!(last.path, format!("/order/lock-1-1-{}", i32::MAX));
     let refused = soon(lock.acquire()).await;
-    assert!(
-        matches!(refused, Err(AcquireError::SequenceUsedUp { .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::SequenceUsedUp);
     // The predecessor keeps its place, and the newcomer is gone.
     soon(async {
         while raw.children("/order").await.unwrap() != ["lock-1-1-2147483647"] {

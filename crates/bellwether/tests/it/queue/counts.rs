@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use bellwether::queue::TakeError;
-use bellwether::{Claim, DelayQueue, PriorityQueue, Queue};
+use bellwether::{Claim, DelayQueue, Error, PriorityQueue, Queue};
 use bellwether_testkit::{Direction, FaultProxy};
 use bellwether_wire::op::Op;
 use tokio::task::JoinSet;
@@ -79,7 +78,7 @@ async fn ordered_queues_take_and_acknowledge_in_two_round_trips(place: Place) {
 
 async fn takes_warm_in_one_round_trip<F>(proxy: &FaultProxy, take: impl Fn() -> F)
 where
-    F: Future<Output = Result<Claim<Vec<u8>>, TakeError>> + Send + 'static,
+    F: Future<Output = Result<Claim<Vec<u8>>, Error>> + Send + 'static,
 {
     soon(take()).await.unwrap().ack().await.unwrap();
     proxy.reset_counts();

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use bellwether::blocking::Wait;
 use bellwether::error::ConnectError;
-use bellwether::queue::{PutError, SettleError, TakeError};
-use bellwether::{PriorityQueue, Queue, connect};
+use bellwether::{Error, ErrorKind, PriorityQueue, Queue, connect};
 use bellwether_testkit::{Cut, TestServer};
 use bellwether_wire::op::Op;
 use futures_util::StreamExt;
@@ -40,10 +39,7 @@ async fn t67_stale_acknowledgement_is_refused(place: Place) {
     assert!(!stale.is_held(), "two hold it");
     behind.proxy.refuse(false);
     let refused = soon(stale.ack()).await;
-    assert!(
-        matches!(refused, Err(SettleError::SessionEnded { .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::LostWithSession);
     assert_eq!(place.children("/queue/items").await.len(), 1);
     claim.ack().await.unwrap();
 }
@@ -90,7 +86,13 @@ async fn t71_consumer_goes_on_after_its_session_and_says_so(place: Place) {
     behind.proxy.refuse(false);
     let (told, mut consumer) = soon(told).await.unwrap();
     assert!(
-        matches!(told, Some(Err(TakeError::SessionEnded { .. }))),
+        matches!(
+            told,
+            Some(Err(Error {
+                kind: ErrorKind::SessionEnded,
+                ..
+            }))
+        ),
         "{told:?}"
     );
     assert!(!claim.is_held());
@@ -112,10 +114,7 @@ async fn t72_put_that_fails_says_so(place: Place) {
     behind.proxy.cut(Cut::Close).await;
     soon(behind.session.ended()).await;
     let refused = soon(behind.queue.put(&text("a"))).await;
-    assert!(
-        matches!(refused, Err(PutError::NoSession { .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::NoSession(_));
     assert!(place.children("/queue/items").await.is_empty());
 }
 
@@ -209,7 +208,7 @@ async fn t68_polls_of_an_empty_queue_leave_no_watches(place: Place) {
     // These wait, so they have watches.
     for _ in 0..100 {
         let late = queue.take_timeout(Duration::from_millis(2)).await;
-        assert!(matches!(late, Err(TakeError::TimedOut { .. })), "{late:?}");
+        assert_fails!(late, ErrorKind::TimedOut { .. });
     }
     place.until_no_watches().await;
     // Still in the same session.
@@ -234,10 +233,7 @@ async fn t77_directory_that_is_larger_than_a_frame_is_drained() {
     let refused = Queue::<Vec<u8>>::new(&client, "/queue")
         .put(&Vec::new())
         .await;
-    assert!(
-        matches!(refused, Err(PutError::Full { depth: 31_900, .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::Full { depth: 31_900, .. });
 }
 
 #[tokio::test]
@@ -252,7 +248,13 @@ async fn put_near_the_end_of_the_sequence_is_refused() {
         server.set_child_counter(items, counter).await.unwrap();
         let refused = soon(queue.put(&Vec::new())).await;
         assert!(
-            matches!(refused, Err(PutError::SequenceUsedUp { .. })),
+            matches!(
+                refused,
+                Err(Error {
+                    kind: ErrorKind::SequenceUsedUp,
+                    ..
+                })
+            ),
             "{counter}: {refused:?}"
         );
     }
@@ -284,7 +286,13 @@ async fn consumer_goes_on_after_the_end_of_the_sequence_in_its_line() {
     let mut consumer = Queue::<Vec<u8>>::new(&other, "/queue").consumer();
     let refused = soon(consumer.next()).await;
     assert!(
-        matches!(refused, Some(Err(TakeError::SequenceUsedUp { .. }))),
+        matches!(
+            refused,
+            Some(Err(Error {
+                kind: ErrorKind::SequenceUsedUp,
+                ..
+            }))
+        ),
         "{refused:?}"
     );
     server.set_child_counter(line, 7).await.unwrap();
@@ -303,10 +311,7 @@ async fn consumer_with_too_long_a_message_is_refused() {
     let client = connect(server.connect_string()).await.unwrap();
     let queue = Queue::<Vec<u8>>::new(&client, "/queue").message("x".repeat(2_000_000));
     let refused = soon(queue.take()).await;
-    assert!(
-        matches!(refused, Err(TakeError::TooLarge { .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::TooLarge { .. });
 }
 
 /// A take waits for another take of the same handle, which no task polls meanwhile.
@@ -346,8 +351,14 @@ async fn take_ends_with_the_runtime_of_its_session() {
     for taken in [taken, take()] {
         let taken = soon(taken).await.unwrap();
         let is_over = match &taken {
-            Err(TakeError::SessionEnded { .. }) => true,
-            Err(TakeError::NoSession { source, .. }) => {
+            Err(Error {
+                kind: ErrorKind::SessionEnded,
+                ..
+            }) => true,
+            Err(Error {
+                kind: ErrorKind::NoSession(source),
+                ..
+            }) => {
                 matches!(source, ConnectError::RuntimeGone)
             }
             _ => false,

@@ -15,8 +15,7 @@ use futures_util::StreamExt;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use bellwether::blocking;
-use bellwether::queue::{PutError, SettleError, TakeError};
+use bellwether::{ErrorKind, blocking};
 use bellwether::{Json, Queue, connect, zk};
 use bellwether_testkit::TestServer;
 use serde::{Deserialize, Serialize};
@@ -87,10 +86,7 @@ async fn batch_is_put_in_order_or_not_at_all(place: Place) {
     let batch: Vec<_> = (0..20).map(|number| number.to_string()).collect();
     assert_eq!(queue.put_all(&batch).await.unwrap().len(), 20);
     let refused = queue.put_all(&[text("good"), text("much too large")]).await;
-    assert!(
-        matches!(refused, Err(PutError::TooLarge { bytes: 14, .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::TooLarge { bytes: 14, .. });
     assert_eq!(drain(&queue).await, batch);
     assert!(queue.put_all(&[]).await.unwrap().is_empty());
 }
@@ -103,10 +99,7 @@ async fn batch_is_measured_with_its_lists_of_access(place: Place) {
     let queue = Queue::<Vec<u8>>::new(&place.client().await, "/queue");
     let queue = queue.acl([digest("one"), digest("other"), zk::Acl::open()]);
     let refused = soon(queue.put_all(&vec![Vec::new(); 8_000])).await;
-    assert!(
-        matches!(refused, Err(PutError::TooLarge { .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::TooLarge { .. });
     let put = soon(queue.put_all(&vec![Vec::new(); 3_000])).await;
     assert_eq!(put.unwrap().len(), 3_000);
 }
@@ -185,20 +178,17 @@ async fn t77_put_is_refused_before_the_directory_is_too_large(place: Place) {
         queue.put(&text("x")).await.unwrap();
     }
     let refused = queue.put(&text("x")).await;
-    assert!(
-        matches!(refused, Err(PutError::Full { depth: 3, .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::Full { depth: 3, .. });
     let refused = queue.put_all(&[text("x"), text("x")]).await;
-    assert!(matches!(refused, Err(PutError::Full { .. })), "{refused:?}");
+    assert_fails!(refused, ErrorKind::Full { .. });
     soon(queue.take()).await.unwrap().ack().await.unwrap();
     queue.put(&text("x")).await.unwrap();
     assert_eq!(place.children("/queue/items").await.len(), 3);
     let large = queue.put(&"x".repeat((64 << 10) + 1)).await;
-    assert!(matches!(large, Err(PutError::TooLarge { .. })), "{large:?}");
+    assert_fails!(large, ErrorKind::TooLarge { .. });
     let batch: Vec<_> = (0..16).map(|_| "x".repeat(64 << 10)).collect();
     let large = strings(&place).await.put_all(&batch).await;
-    assert!(matches!(large, Err(PutError::TooLarge { .. })), "{large:?}");
+    assert_fails!(large, ErrorKind::TooLarge { .. });
 }
 
 async fn several_takes_in_flight_get_different_items(place: Place) {
@@ -267,15 +257,9 @@ async fn write_under_a_claim_is_fenced(place: Place) {
     let mut write = claim.write();
     write = write.set("/effect", "of a late one", None);
     let refused = write.commit().await;
-    assert!(
-        matches!(refused, Err(bellwether::error::WriteError::NotHeld)),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::NotHeld);
     let refused = claim.ack().await;
-    assert!(
-        matches!(refused, Err(SettleError::NotClaimed { .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::NotHeld);
     other.ack().await.unwrap();
     let (data, _) = place.outside().get("/effect").await.unwrap();
     assert_eq!(&data[..], b"of a");
@@ -286,11 +270,11 @@ async fn bad_path_is_refused(place: Place) {
     for path in ["", "queue", "/", "/a//b"] {
         let queue = Queue::<Vec<u8>>::new(&client, path);
         let put = queue.put(&Vec::new()).await;
-        assert!(matches!(put, Err(PutError::BadPath { .. })), "{put:?}");
+        assert_fails!(put, ErrorKind::BadPath(_));
         let taken = queue.take().await;
-        assert!(matches!(taken, Err(TakeError::BadPath { .. })), "{taken:?}");
+        assert_fails!(taken, ErrorKind::BadPath(_));
         let first = queue.consumer().next().await.unwrap();
-        assert!(matches!(first, Err(TakeError::BadPath { .. })), "{first:?}");
+        assert_fails!(first, ErrorKind::BadPath(_));
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use bellwether::queue::{PutError, RecordedOrder, TakeError};
-use bellwether::{DelayQueue, PriorityQueue, Queue};
+use bellwether::error::OtherUse;
+use bellwether::queue::RecordedOrder;
+use bellwether::{DelayQueue, Error, ErrorKind, PriorityQueue, Queue};
 use bellwether_wire::op::Op;
 
 use super::{drain, strings, text};
@@ -118,42 +119,30 @@ async fn t100_handle_of_another_order_is_refused(place: Place) {
     place.until_children("/queue/line", 1).await;
     ranked().put(7, &text("later")).await.unwrap();
     let refused = soon(waiter).await.unwrap();
-    assert!(
-        matches!(
-            refused,
-            Err(TakeError::OtherOrder {
-                order: RecordedOrder::Priority,
-                ..
-            })
-        ),
-        "{refused:?}"
+    assert_fails!(
+        refused,
+        ErrorKind::InUse(OtherUse::Order(RecordedOrder::Priority))
     );
     for refused in [
         fifo().put(&text("x")).await,
         delayed().put_after(Duration::ZERO, &text("x")).await,
     ] {
-        assert!(
-            matches!(
-                refused,
-                Err(PutError::OtherOrder {
-                    order: RecordedOrder::Priority,
-                    ..
-                })
-            ),
-            "{refused:?}"
+        assert_fails!(
+            refused,
+            ErrorKind::InUse(OtherUse::Order(RecordedOrder::Priority))
         );
     }
     let (fifo, delayed) = (fifo(), delayed());
     for _ in 0..2 {
         for refused in [fifo.try_take().await, delayed.try_take().await] {
-            assert!(
-                matches!(refused, Err(TakeError::OtherOrder { .. })),
-                "{refused:?}"
-            );
+            assert_fails!(refused, ErrorKind::InUse(OtherUse::Order(_)));
         }
         assert!(matches!(
             fifo.peek().await,
-            Err(TakeError::OtherOrder { .. })
+            Err(Error {
+                kind: ErrorKind::InUse(OtherUse::Order(_)),
+                ..
+            })
         ));
     }
     ranked().put(3, &text("sooner")).await.unwrap();

@@ -1,10 +1,9 @@
 //! The access list of a client, for all of its recipes.
 
-use bellwether::error::{AcquireError, StateError};
 use bellwether::state::Instance;
 use bellwether::{
-    Barrier, Client, Config, ConfigFolder, Counter, DoubleBarrier, Election, Group, Lock, Names,
-    Queue, RwLock, Semaphore, SimpleLock, Tasks, TwoPhase, connect, zk,
+    Barrier, Client, Config, ConfigFolder, Counter, DoubleBarrier, Election, ErrorKind, Group,
+    Lock, Names, Queue, RwLock, Semaphore, SimpleLock, Tasks, TwoPhase, connect, zk,
 };
 
 use crate::support::place::{Place, soon};
@@ -106,10 +105,7 @@ async fn directories_above_a_recipe_stay_open(place: Place) {
             .unwrap();
     }
     let refused = Counter::new(&stranger, "/counters/a").get().await;
-    assert!(
-        matches!(refused, Err(StateError::Refused { .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::Refused { .. });
 }
 
 /// All nodes below the chroot that clients without the credential may use.
@@ -142,15 +138,12 @@ async fn members_get_in_and_strangers_do_not(place: Place) {
     let guard = Lock::new(&first, "/owned").acquire().await.unwrap();
     let waiting = Lock::new(&second, "/owned").join().await.unwrap();
     let refused = Lock::new(&stranger, "/owned").acquire().await;
-    assert!(
-        matches!(
-            refused,
-            Err(AcquireError::Refused {
-                source: zk::Error::NO_AUTH,
-                ..
-            })
-        ),
-        "{refused:?}"
+    assert_fails!(
+        refused,
+        ErrorKind::Refused {
+            source: zk::Error::NO_AUTH,
+            ..
+        }
     );
     guard.release().await.unwrap();
     let guard = soon(waiting.turn()).await.unwrap();
@@ -159,10 +152,7 @@ async fn members_get_in_and_strangers_do_not(place: Place) {
     Counter::new(&first, "/count").add(1).await.unwrap();
     assert_eq!(Counter::new(&second, "/count").add(1).await.unwrap(), 2);
     let refused = Counter::new(&stranger, "/count").get().await;
-    assert!(
-        matches!(refused, Err(StateError::Refused { .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::Refused { .. });
 
     // A recipe may have another list.
     let open = Lock::new(&first, "/open").acl([zk::Acl::open()]);

@@ -1,8 +1,6 @@
 //! The number of ephemeral nodes of a session is limited to what the servers can delete when it ends.
 
-use bellwether::error::{AcquireError, StateError};
-use bellwether::queue::TakeError;
-use bellwether::{Counter, Group, Lock, Queue, SimpleLock, zk};
+use bellwether::{Counter, Error, ErrorKind, Group, Lock, Queue, SimpleLock, zk};
 use bellwether_testkit::Direction;
 use tokio::task::JoinSet;
 
@@ -28,24 +26,18 @@ async fn t82_session_refuses_more_ephemeral_paths_than_fit_one_transaction(place
         assert!(members.len() < 20, "they would not fit one frame");
     };
     assert!(
-        matches!(refused, StateError::TooManyEphemerals { .. }),
+        matches!(refused.kind, ErrorKind::TooManyEphemerals { .. }),
         "{refused:?}"
     );
     // Locks count in the same session.
     let lock = Lock::new(&client, format!("/{}", long("l")))
         .acquire()
         .await;
-    assert!(
-        matches!(lock, Err(AcquireError::TooManyEphemerals { .. })),
-        "{lock:?}"
-    );
+    assert_fails!(lock, ErrorKind::TooManyEphemerals { .. });
     let simple = SimpleLock::new(&client, format!("/{}", long("s")))
         .acquire()
         .await;
-    assert!(
-        matches!(simple, Err(AcquireError::TooManyEphemerals { .. })),
-        "{simple:?}"
-    );
+    assert_fails!(simple, ErrorKind::TooManyEphemerals { .. });
     let unmade = place.outside().exists(&format!("/{}", long("l"))).await;
     assert_eq!(unmade.unwrap(), None);
     // A member that leaves makes room, and the end of the session removes them all.
@@ -82,16 +74,16 @@ async fn t82_receipts_are_refused_too_and_not_all_are_kept(place: Place) {
         additions.spawn(async move { counter.add(1).await });
     }
     let refused = soon(additions.join_next()).await.unwrap().unwrap();
-    assert!(
-        matches!(refused, Err(StateError::TooManyEphemerals { .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::TooManyEphemerals { .. });
     proxy.resume(Direction::ToClient);
     let mut made = 2;
     for addition in soon(additions.join_all()).await {
         match addition {
             Ok(_) => made += 1,
-            Err(StateError::TooManyEphemerals { .. }) => {}
+            Err(Error {
+                kind: ErrorKind::TooManyEphemerals { .. },
+                ..
+            }) => {}
             Err(error) => panic!("{error}"),
         }
     }
@@ -118,7 +110,7 @@ async fn t82_session_refuses_more_claims_than_fit_one_transaction(place: Place) 
         assert!(claims.len() < 50, "they would not fit one frame");
     };
     assert!(
-        matches!(refused, TakeError::TooManyEphemerals { .. }),
+        matches!(refused.kind, ErrorKind::TooManyEphemerals { .. }),
         "{refused:?}"
     );
     // Settling a claim makes room, and the refused item is still there.

@@ -12,10 +12,10 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use bellwether::blocking::{Wait, iter};
-use bellwether::error::{AcquireError, ConnectError, ReleaseError, StateError};
+use bellwether::error::ConnectError;
 use bellwether::{
-    Client, ClientState, Config, Connect, Counter, Election, HoldState, Lock, LockGuard, Queue,
-    ReentrantLock, connect, zk,
+    Client, ClientState, Config, Connect, Counter, Election, Error, ErrorKind, HoldState, Lock,
+    LockGuard, Queue, ReentrantLock, connect, zk,
 };
 use fork::{Fork, fork};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
@@ -97,10 +97,10 @@ fn wake_ups() -> BTreeMap<String, String> {
 }
 
 /// The error says what to do.
-fn assert_forked(error: AcquireError) {
+fn assert_forked(error: Error) {
     let reason = error.source().unwrap().to_string();
     assert!(reason.contains("connect again in this process"), "{reason}");
-    let AcquireError::NoSession { source, .. } = error else {
+    let ErrorKind::NoSession(source) = &error.kind else {
         panic!("{error:?}");
     };
     assert!(matches!(source, ConnectError::Forked));
@@ -135,13 +135,7 @@ fn assert_dead(client: &Client, guard: &LockGuard) {
         assert_forked(acquired.unwrap_err());
     }
     let read = Config::<String>::new(client, "/config").get().wait();
-    assert!(matches!(
-        read,
-        Err(StateError::NoSession {
-            source: ConnectError::Forked,
-            ..
-        })
-    ));
+    assert_fails!(read, ErrorKind::NoSession(ConnectError::Forked));
     let queue = Queue::<String>::new(client, "/queue");
     assert!(queue.put(&"item".to_owned()).wait().is_err());
     assert!(queue.take().wait().is_err());
@@ -198,7 +192,7 @@ fn parent_of_children_that_drop() {
 
     let Some(child) = forked() else {
         let released = guard.release().wait();
-        assert!(matches!(released, Err(ReleaseError::SessionEnded { .. })));
+        assert_fails!(released, ErrorKind::LostWithSession);
         exit(0);
     };
     until_ended(child);

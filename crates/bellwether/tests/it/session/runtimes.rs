@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bellwether::blocking::Wait;
 use bellwether::election::CandidacyState;
-use bellwether::error::{AcquireError, ConnectError};
-use bellwether::{ClientState, Election, HoldState, Lock, Queue, connect};
+use bellwether::error::ConnectError;
+use bellwether::{ClientState, Election, ErrorKind, HoldState, Lock, Queue, connect};
 use futures_util::StreamExt;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
@@ -68,16 +68,10 @@ fn waits_end_with_the_runtime_of_the_session() {
             assert_eq!(soon(states).await.unwrap().last(), Some(&HoldState::Lost));
             let of_client = soon(of_client).await.unwrap();
             assert_eq!(of_client.last(), Some(&ClientState::Closed));
-            let acquired = soon(acquired).await.unwrap();
-            assert!(
-                matches!(acquired, Err(AcquireError::SessionEnded { .. })),
-                "{acquired:?}"
-            );
             let next = soon(Lock::new(&client, "/lock").acquire()).await;
-            let Err(AcquireError::NoSession { source, .. }) = next else {
-                panic!("{next:?}");
-            };
-            assert!(matches!(source, ConnectError::RuntimeGone));
+            for acquired in [soon(acquired).await.unwrap(), next] {
+                assert_fails!(acquired, ErrorKind::NoSession(ConnectError::RuntimeGone));
+            }
         });
     }
 }

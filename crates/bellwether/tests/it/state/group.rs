@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellwether::error::StateError;
 use bellwether::state::{Instance, MembershipState, Seen, Watch};
-use bellwether::{Client, Group, Names, connect, zk};
+use bellwether::{Client, Error, ErrorKind, Group, Names, connect, zk};
 use bellwether_testkit::{FaultProxy, TestServer};
 use bellwether_wire::op::Op;
 use futures_util::StreamExt;
@@ -265,32 +264,20 @@ async fn name_is_borne_by_one(place: Place) {
     // Neither by the same session nor by another.
     for client in [client.clone(), place.client().await] {
         let second = Names::new(&client, "/group").register("a", "2").await;
-        assert!(
-            matches!(second, Err(StateError::NameTaken { .. })),
-            "{second:?}"
-        );
+        assert_fails!(second, ErrorKind::NameTaken);
     }
     let lasting = names.register_lasting("a", "3").await;
-    assert!(
-        matches!(lasting, Err(StateError::NameTaken { .. })),
-        "{lasting:?}"
-    );
+    assert_fails!(lasting, ErrorKind::NameTaken);
     assert_eq!(names.resolve("a").await.unwrap().unwrap(), b"1");
     soon(first.leave()).await;
     for name in ["", "a/b", "..", "receipt-1"] {
         let refused = names.register(name, "").await;
-        assert!(
-            matches!(refused, Err(StateError::BadPath { .. })),
-            "{refused:?}"
-        );
+        assert_fails!(refused, ErrorKind::BadPath(_));
     }
 }
 
-fn assert_taken<T: std::fmt::Debug>(result: Result<T, StateError>) {
-    assert!(
-        matches!(result, Err(StateError::NameTaken { .. })),
-        "{result:?}"
-    );
+fn assert_taken<T: std::fmt::Debug>(result: Result<T, Error>) {
+    assert_fails!(result, ErrorKind::NameTaken);
 }
 
 async fn name_is_borne_by_one_of_a_session_over_a_lost_request(place: Place) {
@@ -395,11 +382,8 @@ async fn instances_of_a_service_come_and_go(place: Place) {
     assert_eq!(next(&mut watch).await, Seen::Value([].into()));
 }
 
-fn assert_too_large<T: std::fmt::Debug>(result: Result<T, StateError>) {
-    assert!(
-        matches!(result, Err(StateError::TooLarge { .. })),
-        "{result:?}"
-    );
+fn assert_too_large<T: std::fmt::Debug>(result: Result<T, Error>) {
+    assert_fails!(result, ErrorKind::TooLarge { .. });
 }
 
 async fn too_much_data_is_refused_and_nothing_lost(place: Place) {
@@ -446,10 +430,7 @@ async fn join_that_may_not_look_leaves_nothing(place: Place) {
     let all_but_read = zk::acl::WRITE | zk::acl::CREATE | zk::acl::DELETE;
     let blind = group.acl([zk::Acl::new(all_but_read, zk::Id::anyone())]);
     let refused = soon(blind.join("")).await;
-    assert!(
-        matches!(refused, Err(StateError::Refused { .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::Refused { .. });
     place.until_children("/group", 0).await;
     assert!(!session.state().is_ended());
 }

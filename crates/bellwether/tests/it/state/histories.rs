@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use bellwether::cache::CacheEvent;
-use bellwether::error::StateError;
 use bellwether::state::Entries;
-use bellwether::{Cache, Client, ConfigFolder, Counter, Group, connect};
+use bellwether::{Cache, Client, ConfigFolder, Counter, Error, ErrorKind, Group, connect};
 use bellwether_testkit::Op;
 use futures_util::StreamExt;
 use tokio::task::JoinSet;
@@ -121,8 +120,14 @@ async fn count(client: Client, told: Arc<Told>) {
     while !told.is_over.load(Ordering::Relaxed) {
         match counter.add(1).await {
             Ok(_) => told.acknowledged.fetch_add(1, Ordering::Relaxed),
-            Err(StateError::OutcomeUnknown { .. }) => told.unknown.fetch_add(1, Ordering::Relaxed),
-            Err(StateError::NoSession { .. }) => 0,
+            Err(Error {
+                kind: ErrorKind::OutcomeUnknown(_),
+                ..
+            }) => told.unknown.fetch_add(1, Ordering::Relaxed),
+            Err(Error {
+                kind: ErrorKind::NoSession(_),
+                ..
+            }) => 0,
             Err(error) => panic!("{error}"),
         };
     }
@@ -140,7 +145,11 @@ async fn change(client: Client, told: Arc<Told>) {
             }
         };
         match folder.update(fill).await {
-            Ok(_) | Err(StateError::OutcomeUnknown { .. } | StateError::NoSession { .. }) => {}
+            Ok(_)
+            | Err(Error {
+                kind: ErrorKind::OutcomeUnknown(_) | ErrorKind::NoSession(_),
+                ..
+            }) => {}
             Err(error) => panic!("{error}"),
         }
     }
@@ -159,7 +168,10 @@ async fn read(client: Client, told: Arc<Told>) {
                 assert!(*numbers[0] >= last, "an old one after a new one");
                 last.clone_from(numbers[0]);
             }
-            Err(StateError::NoSession { .. }) => {}
+            Err(Error {
+                kind: ErrorKind::NoSession(_),
+                ..
+            }) => {}
             Err(error) => panic!("{error}"),
         }
     }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use bellwether::error::StateError;
 use bellwether::state::{Instance, Live, Roster};
-use bellwether::{Config, Group, Names};
+use bellwether::{Config, ErrorKind, Group, Names};
 
 use crate::support::place::{Place, SESSION_TIMEOUT, expire, soon};
 
@@ -163,8 +162,5 @@ async fn data_that_cannot_be_read_leaves_the_last_value(place: Place) {
 async fn path_that_names_no_node_is_refused(place: Place) {
     let config = Config::<String>::new(&place.client().await, "nowhere");
     let refused = soon(config.live()).await.map(drop);
-    assert!(
-        matches!(refused, Err(StateError::BadPath { .. })),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::BadPath(_));
 }

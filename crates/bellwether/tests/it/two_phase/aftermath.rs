@@ -5,9 +5,8 @@ use futures_util::StreamExt;
 use std::time::Duration;
 
 use bellwether::blocking::iter;
-use bellwether::error::StateError;
-use bellwether::two_phase::{Decision, Form, ParticipateError, Status, TransactionError, Vote};
-use bellwether::{TwoPhase, connect, zk};
+use bellwether::two_phase::{Decision, Form, Status, Vote};
+use bellwether::{Error, ErrorKind, TwoPhase, connect, zk};
 use futures_util::future::try_join_all;
 
 use super::{Actor, spawn, transactions};
@@ -52,7 +51,7 @@ async fn status_is_seen_without_taking_part(place: Place) {
     assert_eq!((status.decision, status.outcome()), (None, None));
     let limit = Duration::from_millis(50);
     let waited = outside.decision_timeout(limit).await;
-    assert!(matches!(waited, Err(TransactionError::TimedOut { .. })));
+    assert_fails!(waited, ErrorKind::TimedOut { .. });
     place.until_children("/tx/order-7", 3).await;
 }
 
@@ -86,7 +85,7 @@ async fn failed_handler_is_called_again(place: Place) {
         ..Actor::default()
     };
     let failed = soon(coordinator.participate("a", &mut actor)).await;
-    assert!(matches!(failed, Err(ParticipateError::Handler(_))));
+    assert_fails!(failed, ErrorKind::Handler(_));
     let status = coordinator.status().await.unwrap();
     assert_eq!(status.sites["a"].ballot, None);
     actor.calls.clear();
@@ -96,7 +95,7 @@ async fn failed_handler_is_called_again(place: Place) {
     drop(participation);
     actor.failures = 1;
     let failed = soon(coordinator.participate("a", &mut actor)).await;
-    assert!(matches!(failed, Err(ParticipateError::Handler(_))));
+    assert_fails!(failed, ErrorKind::Handler(_));
     let decision = soon(coordinator.participate("a", &mut actor)).await;
     assert_eq!(decision.unwrap(), Decision::Commit);
     assert_eq!(actor.calls, ["commit a", "commit a"]);
@@ -124,7 +123,10 @@ async fn done_transactions_are_forgotten(place: Place) {
     }
     let open = transactions.transaction(&ids[2]);
     match open.forget().await {
-        Err(TransactionError::NotDone { sites, .. }) => assert_eq!(sites, ["a", "b"]),
+        Err(Error {
+            kind: ErrorKind::NotDone { sites, .. },
+            ..
+        }) => assert_eq!(sites, ["a", "b"]),
         other => panic!("{other:?}"),
     }
     let day = Duration::from_secs(86_400);
@@ -144,7 +146,7 @@ async fn done_transactions_are_forgotten(place: Place) {
         gone.forget().await,
         gone.vote("a", Vote::Commit).await.map(drop),
     ] {
-        assert!(matches!(error, Err(TransactionError::NotFound { .. })));
+        assert_fails!(error, ErrorKind::NotFound);
     }
 }
 
@@ -160,15 +162,12 @@ async fn foreign_nodes_below_a_transaction_end_the_cleaning(place: Place) {
     let created = zk.create(&foreign, b"", zk::CreateMode::Persistent).await;
     created.unwrap();
     let refused = soon(transaction.forget()).await;
-    assert!(
-        matches!(
-            refused,
-            Err(TransactionError::State(StateError::Refused {
-                source: zk::Error::NOT_EMPTY,
-                ..
-            }))
-        ),
-        "{refused:?}"
+    assert_fails!(
+        refused,
+        ErrorKind::Refused {
+            source: zk::Error::NOT_EMPTY,
+            ..
+        }
     );
     zk.delete(&foreign, None).await.unwrap();
     soon(transaction.forget()).await.unwrap();
@@ -229,17 +228,11 @@ async fn sites_with_long_names_are_forgotten_in_several_steps(place: Place) {
         make_for_all(&place, &format!("{path}/applied-"), b"").await;
         soon(coordinator.forget()).await.unwrap();
         let status = coordinator.status().await;
-        assert!(matches!(status, Err(TransactionError::NotFound { .. })));
+        assert_fails!(status, ErrorKind::NotFound);
     }
     let longer = long_names().into_iter().map(|name| name.repeat(2));
     let refused = transactions.begin(longer, "").await.map(drop);
-    assert!(
-        matches!(
-            refused,
-            Err(TransactionError::State(StateError::TooLarge { .. }))
-        ),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::TooLarge { .. });
 }
 
 async fn long_reasons_are_cut(place: Place) {

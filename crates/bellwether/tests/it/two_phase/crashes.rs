@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bellwether::TwoPhase;
-use bellwether::two_phase::{Decision, Form, Transaction, TransactionError};
+use bellwether::two_phase::{Decision, Form, Transaction};
+use bellwether::{Error, ErrorKind, TwoPhase};
 use bellwether_testkit::{Cut, Fault, FaultProxy, SeenRequest};
 use bellwether_wire::op::Op;
 use futures_util::StreamExt;
@@ -214,7 +214,10 @@ async fn crash_of_a_coordinator(place: &Place, form: Form, when: When, point: us
 /// Begins a transaction, or continues one from an earlier life, to the end.
 async fn coordinate(transactions: &TwoPhase) -> Decision {
     let mut coordinator = match transactions.begin_as("order-7", SITES, "").await {
-        Err(TransactionError::AlreadyBegun { .. }) => {
+        Err(Error {
+            kind: ErrorKind::AlreadyBegun,
+            ..
+        }) => {
             let transaction = transactions.transaction("order-7");
             transaction.coordinate().await.unwrap()
         }

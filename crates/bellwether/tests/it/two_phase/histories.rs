@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bellwether::two_phase::{Coordinator, DeadSite, Decision, Form, TransactionError};
-use bellwether::{Client, TwoPhase, connect};
+use bellwether::two_phase::{Coordinator, DeadSite, Decision, Form};
+use bellwether::{Client, Error, TwoPhase, connect};
 use bellwether_testkit::TestServer;
 use futures_util::StreamExt;
 use rand::rngs::StdRng;
@@ -134,7 +134,7 @@ impl Life {
         }
     }
 
-    async fn begin_and_decide(&mut self, client: &Client) -> Result<(), TransactionError> {
+    async fn begin_and_decide(&mut self, client: &Client) -> Result<(), Error> {
         while *self.stage.borrow() == Stage::Faults {
             let random = &mut self.random;
             let transactions = TwoPhase::new(client, PATH)
@@ -151,10 +151,7 @@ impl Life {
         Ok(())
     }
 
-    async fn decide(
-        &mut self,
-        coordinator: &mut Coordinator,
-    ) -> Result<Decision, TransactionError> {
+    async fn decide(&mut self, coordinator: &mut Coordinator) -> Result<Decision, Error> {
         match self.random.random_ratio(1, 8) {
             true => coordinator.abort("changed my mind").await,
             false => coordinator.decide().await,

@@ -10,10 +10,8 @@ mod money;
 mod serving;
 mod witness;
 
-use bellwether::TwoPhase;
-use bellwether::two_phase::{
-    Decision, Form, Participant, ParticipateError, Proposal, Status, Transaction, Vote,
-};
+use bellwether::two_phase::{Decision, Form, Participant, Proposal, Status, Transaction, Vote};
+use bellwether::{Error, TwoPhase};
 use futures_util::StreamExt;
 
 use crate::support::place::{Place, soon};
@@ -77,7 +75,7 @@ fn spawn(
     transaction: Transaction,
     site: &'static str,
     mut actor: Actor,
-) -> tokio::task::JoinHandle<(Result<Decision, ParticipateError>, Actor)> {
+) -> tokio::task::JoinHandle<(Result<Decision, Error>, Actor)> {
     tokio::spawn(async move {
         let decision = transaction.participate(site, &mut actor).await;
         (decision, actor)

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bellwether::TwoPhase;
-use bellwether::two_phase::{
-    DeadSite, Decision, Form, Participant, Proposal, TransactionError, Vote,
-};
+use bellwether::two_phase::{DeadSite, Decision, Form, Participant, Proposal, Vote};
+use bellwether::{Error, ErrorKind, TwoPhase};
 use futures_util::StreamExt;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
@@ -54,7 +52,7 @@ async fn serve<P: Participant + Send + 'static>(
     place: &Place,
     handlers_max: usize,
     mut participant: impl FnMut() -> P + Send + 'static,
-) -> JoinHandle<TransactionError> {
+) -> JoinHandle<Error> {
     let serving = TwoPhase::new(&place.client().await, "/tx").handlers_max(handlers_max);
     tokio::spawn(async move { serving.serve("a", move |_| participant()).await })
 }
@@ -177,5 +175,5 @@ async fn handlers_run_at_once_up_to_their_limit(place: Place) {
 async fn path_that_cannot_be_served_ends_it(place: Place) {
     let serving = TwoPhase::new(&place.client().await, "no path");
     let error = soon(serving.serve("a", |_| Actor::default())).await;
-    assert!(matches!(error, TransactionError::State(_)), "{error:?}");
+    assert!(matches!(error.kind, ErrorKind::BadPath(_)), "{error:?}");
 }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use bellwether::error::BarrierError;
 use bellwether::inspect::{Recipe, Survey};
-use bellwether::{Barrier, Who};
+use bellwether::{Barrier, Error, ErrorKind, Who};
 use futures_util::stream;
 use serde_json::json;
 use tokio::time::timeout;
@@ -116,7 +115,10 @@ fn wait(args: &BarrierWaitArgs, output: Output) -> anyhow::Result<Exit> {
             }
         };
         match waiting::showing(what, news, lifted, output).await {
-            Err(BarrierError::TimedOut { .. }) => {
+            Err(Error {
+                kind: ErrorKind::TimedOut { .. },
+                ..
+            }) => {
                 // It may have been set again meanwhile, by another client.
                 let now = timeout(waiting::WHO_LIMIT, barrier.set_by()).await;
                 let by = now.ok().and_then(Result::ok).flatten().or(by);

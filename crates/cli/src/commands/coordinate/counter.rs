@@ -1,7 +1,6 @@
 //! `bellwether counter`: a shared number.
 
-use bellwether::Counter;
-use bellwether::error::StateError;
+use bellwether::{Counter, Error};
 use serde_json::json;
 
 use crate::args::{CounterArgs, CounterCommand, CounterSetArgs};
@@ -33,7 +32,7 @@ pub(crate) fn run(args: CounterArgs, output: Output) -> anyhow::Result<Exit> {
     })
 }
 
-async fn set(counter: &Counter, args: &CounterSetArgs) -> Result<Result<(), Refusal>, StateError> {
+async fn set(counter: &Counter, args: &CounterSetArgs) -> Result<Result<(), Refusal>, Error> {
     loop {
         let before = match args.expect {
             Some(expected) => expected,

@@ -1,8 +1,7 @@
 //! Members and names that live as long as a command, and lists of them.
 
-use bellwether::Membership;
-use bellwether::error::StateError;
 use bellwether::state::Roster;
+use bellwether::{Error, Membership};
 use serde_json::{Value, json};
 
 use crate::args::{DataArgs, PlaceArgs};
@@ -13,7 +12,7 @@ use crate::tree::payload;
 
 /// Prints the name, and keeps it until stdin ends.
 pub(crate) async fn stay(
-    joined: Result<Membership, StateError>,
+    joined: Result<Membership, Error>,
     place: &PlaceArgs,
     data: &DataArgs,
     output: Output,

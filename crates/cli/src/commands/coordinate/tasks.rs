@@ -1,7 +1,6 @@
 //! `bellwether tasks`: named tasks that are done once each.
 
-use bellwether::queue::TakeError;
-use bellwether::{Task, Tasks};
+use bellwether::{Error, ErrorKind, Task, Tasks};
 use futures_util::stream;
 use serde_json::{Value, json};
 use tracing::{Instrument, info_span};
@@ -81,9 +80,10 @@ fn work(args: &TasksRunArgs, output: Output) -> anyhow::Result<Exit> {
                         attempt(task, args, job_runner).instrument(span).await?
                     }
                     // The next turn opens another session.
-                    Ok(Err(TakeError::SessionEnded { .. } | TakeError::NoSession { .. })) => {
-                        Exit::Lost
-                    }
+                    Ok(Err(Error {
+                        kind: ErrorKind::SessionEnded | ErrorKind::NoSession(_),
+                        ..
+                    })) => Exit::Lost,
                     Ok(Err(error)) => return Err(error.into()),
                 };
                 if let Some(exit) = job_runner.interrupted_in_job() {

@@ -1,7 +1,7 @@
 //! `bellwether tx`: two-phase commit among sites.
 
-use bellwether::two_phase::{Decision, Form, Status, Transaction, TransactionError, Vote};
-use bellwether::{Client, TwoPhase};
+use bellwether::two_phase::{Decision, Form, Status, Transaction, Vote};
+use bellwether::{Client, Error, ErrorKind, TwoPhase};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -37,12 +37,12 @@ fn transaction(client: &Client, args: &TransactionArgs) -> Transaction {
 }
 
 /// An error of a command that asks for the decision: a missing transaction is not one that was aborted.
-fn undecided(error: TransactionError) -> anyhow::Error {
-    match error {
-        TransactionError::NotFound { .. } => Refusal::missing(error.to_string())
+fn undecided(error: Error) -> anyhow::Error {
+    match error.kind {
+        ErrorKind::NotFound => Refusal::missing(error.to_string())
             .hint("a transaction is forgotten when every site has applied the decision")
             .into(),
-        error => error.into(),
+        _ => error.into(),
     }
 }
 
@@ -163,7 +163,10 @@ fn wait(args: &TxWaitArgs, output: Output) -> anyhow::Result<Exit> {
             None => transaction.decision().await,
         };
         match decided {
-            Err(TransactionError::TimedOut { .. }) => {
+            Err(Error {
+                kind: ErrorKind::TimedOut { .. },
+                ..
+            }) => {
                 let status = timeout(waiting::WHO_LIMIT, transaction.status()).await;
                 let status = status.ok().and_then(Result::ok);
                 let why = status.as_ref().map(missing).unwrap_or_default();
@@ -195,9 +198,16 @@ fn applied(args: &TxSiteArgs, output: Output) -> anyhow::Result<Exit> {
         transaction.applied(&args.site).await?;
         let forgotten = match transaction.forget().await {
             // Another site may have forgotten it at the same time.
-            Ok(()) | Err(TransactionError::NotFound { .. }) => true,
+            Ok(())
+            | Err(Error {
+                kind: ErrorKind::NotFound,
+                ..
+            }) => true,
             // Other sites have not applied the decision yet; the last of them forgets it.
-            Err(TransactionError::NotDone { .. }) => false,
+            Err(Error {
+                kind: ErrorKind::NotDone { .. },
+                ..
+            }) => false,
             Err(error) => return Err(error.into()),
         };
         if at.tree.json {
@@ -217,7 +227,12 @@ fn forget(args: &TxForgetArgs, output: Output) -> anyhow::Result<Exit> {
             return Ok(Exit::Done);
         }
         match transaction.forget().await {
-            Err(error @ TransactionError::NotDone { .. }) => {
+            Err(
+                error @ Error {
+                    kind: ErrorKind::NotDone { .. },
+                    ..
+                },
+            ) => {
                 return Err(Refusal::no(error.to_string())
                     .hint("--force gives up on these sites")
                     .into());

@@ -1,8 +1,7 @@
 //! `bellwether elect`: runs a command while its candidate leads.
 
-use bellwether::error::AcquireError;
 use bellwether::hold::Previous;
-use bellwether::{Election, Leadership};
+use bellwether::{Election, Error, ErrorKind, Leadership};
 use tokio::time::timeout;
 
 use crate::args::ElectArgs;
@@ -34,9 +33,13 @@ pub(crate) fn run(args: ElectArgs, output: Output) -> anyhow::Result<Exit> {
                     Ok(Ok(None)) => return patience.exit(job_runner.client()).await,
                     // Only the place in the line is lost.
                     Ok(Err(
-                        error @ (AcquireError::Removed { .. }
-                        | AcquireError::SessionEnded { .. }
-                        | AcquireError::Disconnected { .. }),
+                        error @ Error {
+                            kind:
+                                ErrorKind::Removed
+                                | ErrorKind::SessionEnded
+                                | ErrorKind::Disconnected(_),
+                            ..
+                        },
                     )) => {
                         output.notice(format_args!("{error}; joining the election again"));
                         continue;
@@ -72,7 +75,7 @@ async fn campaign(
     args: &ElectArgs,
     patience: Patience,
     job_runner: &JobRunner<'_>,
-) -> Result<Option<Leadership>, AcquireError> {
+) -> Result<Option<Leadership>, Error> {
     let (path, output) = (&args.path, job_runner.output);
     let led_by = async |job_runner: &JobRunner<'_>| match output.is_quiet() {
         true => None,

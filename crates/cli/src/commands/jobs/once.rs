@@ -4,10 +4,9 @@
 
 use std::future::pending;
 
-use bellwether::Hold;
-use bellwether::error::WriteError;
 use bellwether::hold::Previous;
 use bellwether::{Client, Lock, Who, zk};
+use bellwether::{Error, ErrorKind, Hold};
 use serde_json::json;
 
 use crate::args::OnceArgs;
@@ -130,7 +129,7 @@ impl Done {
     }
 
     /// Records the success, under the lock.
-    async fn record(&self, guard: &Hold) -> Result<(), WriteError> {
+    async fn record(&self, guard: &Hold) -> Result<(), Error> {
         let record = json!({
             "version": 1,
             "token": guard.token(),
@@ -141,9 +140,16 @@ impl Done {
             let write = guard.write().create(&self.path, record.to_string());
             match write.commit().await {
                 // Idempotent: a second attempt finds the node of the first.
-                Err(WriteError::OutcomeUnknown { .. }) => {}
-                Err(WriteError::Refused {
-                    source: zk::Error::NODE_EXISTS,
+                Err(Error {
+                    kind: ErrorKind::OutcomeUnknown(_),
+                    ..
+                }) => {}
+                Err(Error {
+                    kind:
+                        ErrorKind::Refused {
+                            source: zk::Error::NODE_EXISTS,
+                            ..
+                        },
                     ..
                 }) => return Ok(()),
                 recorded => return recorded,

@@ -3,8 +3,7 @@
 use std::ops::ControlFlow;
 
 use bellwether::election::Candidate;
-use bellwether::error::CandidacyError;
-use bellwether::{Client, Election};
+use bellwether::{Client, Election, Error};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -43,7 +42,7 @@ pub(crate) fn run(args: LeaderArgs, output: Output) -> anyhow::Result<Exit> {
 }
 
 /// The present leader, or the next one.
-async fn first(client: &Client, args: &LeaderArgs) -> Result<Option<Candidate>, CandidacyError> {
+async fn first(client: &Client, args: &LeaderArgs) -> Result<Option<Candidate>, Error> {
     let mut leaders = Election::new(client, &args.path).observe();
     while let Some(leader) = leaders.next().await {
         if let Some(leader) = leader? {

@@ -3,9 +3,8 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use bellwether::Client;
-use bellwether::error::ContentionError;
 use bellwether::inspect::{Contention, Ending, QueueEntry, Survey};
+use bellwether::{Client, Error};
 use futures_util::future::join_all;
 use serde_json::json;
 
@@ -127,7 +126,7 @@ async fn act(
     target: &TargetArgs,
     deed: RevokeDeed,
     holder: &QueueEntry,
-) -> Result<&'static str, ContentionError> {
+) -> Result<&'static str, Error> {
     let dir = node_path::parent(&holder.path).unwrap_or("/");
     let mut contention = Contention::new(client, dir);
     if let Some(message) = &target.message {

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use bellwether::error::AcquireError;
-use bellwether::{Client, Fence, Lock, LockGuard};
+use bellwether::{Client, Error, ErrorKind, Fence, Lock, LockGuard};
 use bellwether_server::files::{LogReader, Repair};
 use bellwether_server::{Config, Server, restore};
 use tokio::time::timeout;
@@ -112,7 +111,10 @@ async fn tokens_stay_ordered(keep: impl AsyncFnOnce(&mut Site), set_back: impl F
 async fn in_a_new_session(lock: &Lock) -> LockGuard {
     loop {
         match lock.acquire().await {
-            Err(AcquireError::SessionEnded { .. }) => {}
+            Err(Error {
+                kind: ErrorKind::SessionEnded,
+                ..
+            }) => {}
             acquired => return acquired.unwrap(),
         }
     }

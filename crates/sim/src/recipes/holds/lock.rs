@@ -1,8 +1,7 @@
 //! Locks: fair, with a crash mark, simple, several at once, two contenders in one session, and leadership, which is a lock too.
 
-use bellwether::error::{AcquireError, ReleaseError};
 use bellwether::{
-    Client, Election, Hold, Leadership, Lock, LockGuard, MultiGuard, MultiLock, SimpleGuard,
+    Client, Election, Error, Hold, Leadership, Lock, LockGuard, MultiGuard, MultiLock, SimpleGuard,
     SimpleLock,
 };
 use futures_util::future::select_all;
@@ -19,7 +18,7 @@ impl Holdable for FairLock {
     const NAME: &'static str = "lock";
     type Guard = LockGuard;
 
-    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<LockGuard>, AcquireError> {
+    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<LockGuard>, Error> {
         acquire(&Lock::new(client, "/sim/lock"), ask).await
     }
 
@@ -27,7 +26,7 @@ impl Holdable for FairLock {
         vec![guard]
     }
 
-    async fn release(guard: LockGuard, log: &Log) -> Result<(), ReleaseError> {
+    async fn release(guard: LockGuard, log: &Log) -> Result<(), Error> {
         log.release(guard, LockGuard::release).await
     }
 }
@@ -41,7 +40,7 @@ impl Holdable for MarkedLock {
     const IS_MARKED: bool = true;
     type Guard = LockGuard;
 
-    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<LockGuard>, AcquireError> {
+    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<LockGuard>, Error> {
         acquire(&Lock::new(client, "/sim/marked").crash_mark(), ask).await
     }
 
@@ -70,7 +69,7 @@ impl Holdable for MarkedLock {
         vec![guard]
     }
 
-    async fn release(guard: LockGuard, log: &Log) -> Result<(), ReleaseError> {
+    async fn release(guard: LockGuard, log: &Log) -> Result<(), Error> {
         log.release(guard, LockGuard::release).await
     }
 
@@ -89,7 +88,7 @@ impl Holdable for RivalLocks {
     const NAME: &'static str = "rival-locks";
     type Guard = LockGuard;
 
-    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<LockGuard>, AcquireError> {
+    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<LockGuard>, Error> {
         let lock = Lock::new(client, "/sim/rivals");
         let both = [(); 2].map(|()| Box::pin(acquire(&lock, ask)));
         let (first, _, mut rest) = select_all(both).await;
@@ -114,12 +113,12 @@ impl Holdable for RivalLocks {
         vec![guard]
     }
 
-    async fn release(guard: LockGuard, log: &Log) -> Result<(), ReleaseError> {
+    async fn release(guard: LockGuard, log: &Log) -> Result<(), Error> {
         log.release(guard, LockGuard::release).await
     }
 }
 
-async fn acquire(lock: &Lock, ask: Ask<'_>) -> Result<Option<LockGuard>, AcquireError> {
+async fn acquire(lock: &Lock, ask: Ask<'_>) -> Result<Option<LockGuard>, Error> {
     match ask.how {
         How::Wait => lock.acquire().await.map(Some),
         How::Within(limit) => lock.acquire_timeout(limit).await.map(Some),
@@ -138,7 +137,7 @@ impl Holdable for PlainLock {
     const IS_FAIR: bool = false;
     type Guard = SimpleGuard;
 
-    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<SimpleGuard>, AcquireError> {
+    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<SimpleGuard>, Error> {
         let lock = SimpleLock::new(client, "/sim/simple");
         match ask.how {
             How::Wait => lock.acquire().await.map(Some),
@@ -151,7 +150,7 @@ impl Holdable for PlainLock {
         vec![guard]
     }
 
-    async fn release(guard: SimpleGuard, log: &Log) -> Result<(), ReleaseError> {
+    async fn release(guard: SimpleGuard, log: &Log) -> Result<(), Error> {
         log.release(guard, SimpleGuard::release).await
     }
 }
@@ -164,7 +163,7 @@ impl Holdable for BothLocks {
     const NAME: &'static str = "multi-lock";
     type Guard = MultiGuard;
 
-    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<MultiGuard>, AcquireError> {
+    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<MultiGuard>, Error> {
         let mut paths = ["/sim/multi/x", "/sim/multi/y"];
         if client.session_id().number() % 2 == 0 {
             paths.reverse();
@@ -185,7 +184,7 @@ impl Holdable for BothLocks {
         guard.lost().await;
     }
 
-    async fn release(guard: MultiGuard, log: &Log) -> Result<(), ReleaseError> {
+    async fn release(guard: MultiGuard, log: &Log) -> Result<(), Error> {
         let is_whole = guard.guards()[0].token().number() % 2 == 0;
         if is_whole {
             Self::holds(&guard)
@@ -211,7 +210,7 @@ impl Holdable for LeaderWithLock {
     async fn acquire(
         client: &Client,
         ask: Ask<'_>,
-    ) -> Result<Option<(Leadership, LockGuard)>, AcquireError> {
+    ) -> Result<Option<(Leadership, LockGuard)>, Error> {
         let Some(leadership) = Leaders::acquire(client, ask).await? else {
             return Ok(None);
         };
@@ -230,10 +229,7 @@ impl Holdable for LeaderWithLock {
         vec![leadership, lock]
     }
 
-    async fn release(
-        (leadership, lock): (Leadership, LockGuard),
-        log: &Log,
-    ) -> Result<(), ReleaseError> {
+    async fn release((leadership, lock): (Leadership, LockGuard), log: &Log) -> Result<(), Error> {
         let released = log.release(lock, LockGuard::release);
         log.watching(&leadership, released).await?;
         log.release(leadership, Leadership::resign).await
@@ -248,7 +244,7 @@ impl Holdable for Leaders {
     const NAME: &'static str = "election";
     type Guard = Leadership;
 
-    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<Leadership>, AcquireError> {
+    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<Leadership>, Error> {
         let election = Election::new(client, "/sim/election");
         match ask.how {
             // An election cannot be tried without waiting.
@@ -261,7 +257,7 @@ impl Holdable for Leaders {
         vec![leadership]
     }
 
-    async fn release(leadership: Leadership, log: &Log) -> Result<(), ReleaseError> {
+    async fn release(leadership: Leadership, log: &Log) -> Result<(), Error> {
         log.release(leadership, Leadership::resign).await
     }
 }

@@ -2,8 +2,9 @@
 
 use std::task::Poll;
 
-use bellwether::error::{AcquireError, ReleaseError};
-use bellwether::{Client, Hold, Lock, ReentrantGuard, ReentrantLock, ReentrantRwLock, RwLock};
+use bellwether::{
+    Client, Error, ErrorKind, Hold, Lock, ReentrantGuard, ReentrantLock, ReentrantRwLock, RwLock,
+};
 use futures_util::poll;
 use rand::Rng as _;
 use rand::rngs::StdRng;
@@ -25,10 +26,7 @@ impl Holdable for Nested {
     const NAME: &'static str = "reentrant-lock";
     type Guard = ReentrantGuard;
 
-    async fn acquire(
-        client: &Client,
-        ask: Ask<'_>,
-    ) -> Result<Option<ReentrantGuard>, AcquireError> {
+    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<ReentrantGuard>, Error> {
         let handle = ReentrantLock::new(Lock::new(client, "/sim/reentrant"));
         let mut idle = Box::pin(handle.acquire());
         // Begun, and then neither polled nor dropped while the other call waits.
@@ -48,7 +46,7 @@ impl Holdable for Nested {
         vec![guard]
     }
 
-    async fn release(guard: ReentrantGuard, log: &Log) -> Result<(), ReleaseError> {
+    async fn release(guard: ReentrantGuard, log: &Log) -> Result<(), Error> {
         log.release(guard, ReentrantGuard::release).await
     }
 }
@@ -65,10 +63,7 @@ impl Holdable for NestedSides {
         }
     }
 
-    async fn acquire(
-        client: &Client,
-        ask: Ask<'_>,
-    ) -> Result<Option<ReentrantGuard>, AcquireError> {
+    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<ReentrantGuard>, Error> {
         let handle = ReentrantRwLock::new(RwLock::new(client, "/sim/reentrant-rwlock"));
         let outer = match ask.weight {
             1 => first(ask.how, handle.read()).await?,
@@ -91,15 +86,15 @@ impl Holdable for NestedSides {
         vec![guard]
     }
 
-    async fn release(guard: ReentrantGuard, log: &Log) -> Result<(), ReleaseError> {
+    async fn release(guard: ReentrantGuard, log: &Log) -> Result<(), Error> {
         log.release(guard, ReentrantGuard::release).await
     }
 }
 
 async fn first(
     how: How,
-    acquired: impl Future<Output = Result<ReentrantGuard, AcquireError>>,
-) -> Result<Option<ReentrantGuard>, AcquireError> {
+    acquired: impl Future<Output = Result<ReentrantGuard, Error>>,
+) -> Result<Option<ReentrantGuard>, Error> {
     match how {
         How::Within(limit) => timeout(limit, acquired).await.ok().transpose(),
         // A handle cannot be tried without waiting.
@@ -111,8 +106,8 @@ async fn first(
 async fn again(
     log: &Log,
     outer: ReentrantGuard,
-    acquired: impl Future<Output = Result<ReentrantGuard, AcquireError>>,
-) -> Result<Option<ReentrantGuard>, AcquireError> {
+    acquired: impl Future<Output = Result<ReentrantGuard, Error>>,
+) -> Result<Option<ReentrantGuard>, Error> {
     let since = Stage::now();
     let acquired = log.watching(&outer, acquired).await;
     let is_same = matches!(&acquired, Ok(inner) if inner.token() == outer.token());
@@ -149,10 +144,16 @@ async fn again(
 async fn refused(
     log: &Log,
     outer: &ReentrantGuard,
-    acquired: impl Future<Output = Result<ReentrantGuard, AcquireError>>,
+    acquired: impl Future<Output = Result<ReentrantGuard, Error>>,
 ) {
     let acquired = log.watching(outer, acquired).await;
-    let is_refused = matches!(acquired, Err(AcquireError::HoldsReadSide { .. }));
+    let is_refused = matches!(
+        acquired,
+        Err(Error {
+            kind: ErrorKind::Unsupported { .. },
+            ..
+        })
+    );
     // If the hold was lost, the handle may write.
     if !is_refused && outer.is_held() {
         log.wrong(format!("a handle that reads may write: {acquired:?}"));

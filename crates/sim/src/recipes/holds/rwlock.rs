@@ -1,7 +1,6 @@
 //! Read/write locks: many readers or one writer, with downgrade and upgrade.
 
-use bellwether::error::{AcquireError, ReleaseError};
-use bellwether::{Client, Hold, ReadGuard, RwLock, UpgradeError, WriteGuard};
+use bellwether::{Client, Error, Hold, ReadGuard, RwLock, UpgradeError, WriteGuard};
 use rand::Rng as _;
 use rand::rngs::StdRng;
 
@@ -32,7 +31,7 @@ impl Holdable for ReadWrite {
         }
     }
 
-    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<Side>, AcquireError> {
+    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<Side>, Error> {
         let lock = RwLock::new(client, "/sim/rwlock");
         let read = async || match ask.how {
             How::Wait => lock.read().await.map(Some),
@@ -97,7 +96,7 @@ impl Holdable for ReadWrite {
         }
     }
 
-    async fn release(side: Side, log: &Log) -> Result<(), ReleaseError> {
+    async fn release(side: Side, log: &Log) -> Result<(), Error> {
         match side {
             Side::Read(guard) => log.release(guard, ReadGuard::release).await,
             Side::Write(guard) => log.release(guard, WriteGuard::release).await,

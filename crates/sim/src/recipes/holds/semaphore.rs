@@ -1,7 +1,6 @@
 //! Semaphores, whose limit changes.
 
-use bellwether::error::{AcquireError, ReleaseError};
-use bellwether::{Client, Hold, Permit, Semaphore};
+use bellwether::{Client, Error, Hold, Permit, Semaphore};
 use rand::Rng as _;
 use rand::rngs::StdRng;
 use tokio::time::{Instant, interval_at};
@@ -24,7 +23,7 @@ impl Holdable for Permits {
         random.random_range(1..=Self::CAPACITY)
     }
 
-    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<Permit>, AcquireError> {
+    async fn acquire(client: &Client, ask: Ask<'_>) -> Result<Option<Permit>, Error> {
         let permits = semaphore(client);
         let acquired = async {
             match ask.how {
@@ -68,7 +67,7 @@ impl Holdable for Permits {
         vec![permit]
     }
 
-    async fn release(permit: Permit, log: &Log) -> Result<(), ReleaseError> {
+    async fn release(permit: Permit, log: &Log) -> Result<(), Error> {
         log.release(permit, Permit::release).await
     }
 

@@ -5,9 +5,8 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bellwether::error::ReleaseError;
 use bellwether::hold::{Crash, Previous};
-use bellwether::{FencingToken, Hold};
+use bellwether::{Error, FencingToken, Hold};
 use bellwether_testkit::History;
 use bellwether_testkit::history::{
     Event, What, check_crash_marks, check_fencing, check_holds, check_order,
@@ -228,10 +227,10 @@ impl Log {
         &self,
         guard: G,
         release: impl FnOnce(G) -> F + Send,
-    ) -> Result<(), ReleaseError>
+    ) -> Result<(), Error>
     where
         G: Deref<Target = Hold> + Send,
-        F: Future<Output = Result<(), ReleaseError>> + Send,
+        F: Future<Output = Result<(), Error>> + Send,
     {
         let token = guard.token().number();
         self.releasing(&guard);

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::pin::pin;
 
-use bellwether::queue::SettleError;
-use bellwether::{Claim, Client};
+use bellwether::{Claim, Client, Error, ErrorKind};
 use bellwether_testkit::history::What;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -51,7 +50,10 @@ impl<K: QueueKind> Items<K> {
             0..2 if !is_lost => drop(claim),
             2..4 => match claim.give_back("not now").await {
                 Ok(()) => lock(ledger).given_back(&item, token),
-                Err(SettleError::NotClaimed { .. }) => {}
+                Err(Error {
+                    kind: ErrorKind::NotHeld,
+                    ..
+                }) => {}
                 Err(error) => worker.failed(&error),
             },
             4 => {
@@ -93,7 +95,10 @@ impl<K: QueueKind> Items<K> {
         let item = claim.payload().clone();
         match claim.ack().await {
             Ok(()) => worker.wrong(format!("{item} was acknowledged without a claim")),
-            Err(SettleError::NotClaimed { .. }) => {}
+            Err(Error {
+                kind: ErrorKind::NotHeld,
+                ..
+            }) => {}
             Err(error) => worker.failed(&error),
         }
         Ok(())

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use bellwether::DelayQueue;
-use bellwether::queue::{ByDueTime, ItemId, PutError};
+use bellwether::queue::{ByDueTime, ItemId};
+use bellwether::{DelayQueue, Error};
 use bellwether_client::environment;
 use rand::Rng as _;
 use rand::rngs::StdRng;
@@ -36,7 +36,7 @@ impl QueueKind for Late {
     async fn put(
         queue: &DelayQueue<String>,
         items: &[(u64, String)],
-    ) -> Result<Vec<ItemId>, PutError> {
+    ) -> Result<Vec<ItemId>, Error> {
         let mut ids = Vec::new();
         for (due, item) in items {
             let delay = due

@@ -1,7 +1,7 @@
 //! The queue, first in, first out.
 
-use bellwether::Queue;
-use bellwether::queue::{Fifo, ItemId, PutError};
+use bellwether::queue::{Fifo, ItemId};
+use bellwether::{Error, Queue};
 use rand::rngs::StdRng;
 
 use super::delivery_order::Sorted;
@@ -23,7 +23,7 @@ impl QueueKind for AsPut {
         0
     }
 
-    async fn put(queue: &Queue<String>, items: &[(u64, String)]) -> Result<Vec<ItemId>, PutError> {
+    async fn put(queue: &Queue<String>, items: &[(u64, String)]) -> Result<Vec<ItemId>, Error> {
         match items {
             [(_, item)] => Ok(vec![queue.put(item).await?]),
             _ => {

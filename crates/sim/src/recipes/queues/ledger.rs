@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bellwether::queue::{PutError, SettleError};
+use bellwether::{Error, ErrorKind};
 use bellwether_testkit::History;
 use bellwether_testkit::history::{What, check_holds};
 
@@ -340,14 +340,14 @@ pub(crate) fn note_put(
     worker: &Worker,
     ledger: &Mutex<Ledger>,
     items: &[(u64, String)],
-    put: Result<(), PutError>,
+    put: Result<(), Error>,
 ) -> Round {
     let (put, ended) = match put {
         Ok(()) => (Put::Yes(Stage::now()), Round::Done),
         Err(error) => {
             worker.failed(&error);
-            match error {
-                PutError::OutcomeUnknown { .. } => (Put::Unknown, Round::Failed),
+            match error.kind {
+                ErrorKind::OutcomeUnknown(_) => (Put::Unknown, Round::Failed),
                 _ => (Put::No, Round::Failed),
             }
         }
@@ -364,11 +364,14 @@ pub(crate) fn note_end(
     ledger: &Mutex<Ledger>,
     item: &str,
     (token, end): (i64, ItemEnd),
-    ended: Result<(), SettleError>,
+    ended: Result<(), Error>,
 ) {
     match ended {
         Ok(()) => lock(ledger).ended(item, token, end),
-        Err(SettleError::NotClaimed { .. }) => lock(ledger).refused(item, token),
+        Err(Error {
+            kind: ErrorKind::NotHeld,
+            ..
+        }) => lock(ledger).refused(item, token),
         Err(error) => worker.failed(&error),
     }
 }

@@ -1,7 +1,7 @@
 //! The priority queue.
 
-use bellwether::PriorityQueue;
-use bellwether::queue::{ByPriority, ItemId, PutError};
+use bellwether::queue::{ByPriority, ItemId};
+use bellwether::{Error, PriorityQueue};
 use rand::Rng as _;
 use rand::rngs::StdRng;
 
@@ -27,7 +27,7 @@ impl QueueKind for Ranked {
     async fn put(
         queue: &PriorityQueue<String>,
         items: &[(u64, String)],
-    ) -> Result<Vec<ItemId>, PutError> {
+    ) -> Result<Vec<ItemId>, Error> {
         let priority = |rank: u64| i32::try_from(rank).unwrap_or(i32::MAX);
         match items {
             [(rank, item)] => Ok(vec![queue.put(priority(*rank), item).await?]),

@@ -7,8 +7,8 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bellwether::queue::{ItemId, Order, OrderedQueue, PutError, TakeError};
-use bellwether::{Claim, Client};
+use bellwether::queue::{ItemId, Order, OrderedQueue};
+use bellwether::{Claim, Client, Error, ErrorKind};
 use bellwether_client::environment;
 use bellwether_testkit::History;
 use bellwether_testkit::history::What;
@@ -46,7 +46,7 @@ pub(crate) trait QueueKind: Clone + fmt::Debug + Send + Sync + 'static {
     fn put(
         queue: &OrderedQueue<Self::Order, String>,
         items: &[(u64, String)],
-    ) -> impl Future<Output = Result<Vec<ItemId>, PutError>> + Send;
+    ) -> impl Future<Output = Result<Vec<ItemId>, Error>> + Send;
 }
 
 /// Producers and consumers of a queue.
@@ -159,7 +159,11 @@ impl<K: QueueKind> Items<K> {
                 self.consume(worker, client, held).await?;
                 return Ok(Round::Done);
             }
-            Ok(_) | Err(TakeError::TimedOut { .. }) => {
+            Ok(_)
+            | Err(Error {
+                kind: ErrorKind::TimedOut { .. },
+                ..
+            }) => {
                 until_no_claim(worker, client, &Self::claims()).await?;
             }
             Err(error) => {
@@ -175,7 +179,7 @@ impl<K: QueueKind> Items<K> {
         &self,
         worker: &mut Worker,
         queue: &OrderedQueue<K::Order, String>,
-    ) -> Result<Result<Claim<String>, TakeError>, Gone> {
+    ) -> Result<Result<Claim<String>, Error>, Gone> {
         let mut phase = worker.phase.clone();
         let mut taking = pin!(queue.take());
         tokio::select! {
@@ -314,7 +318,13 @@ impl<K: QueueKind> Recipe for Items<K> {
             };
             let next = left.next();
             let claim = match (queue.take_timeout(END_LIMIT).await, &next) {
-                (Err(TakeError::TimedOut { .. }), None) => break,
+                (
+                    Err(Error {
+                        kind: ErrorKind::TimedOut { .. },
+                        ..
+                    }),
+                    None,
+                ) => break,
                 (Ok(claim), Some(next)) if claim.id().to_string() == *next => claim,
                 (Ok(claim), _) => {
                     let item = claim.payload();

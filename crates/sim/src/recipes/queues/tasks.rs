@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use bellwether::queue::{PutError, SettleError};
-use bellwether::{Client, Task, Tasks};
+use bellwether::{Client, Error, ErrorKind, Task, Tasks};
 use bellwether_testkit::History;
 use bellwether_testkit::history::What;
 use rand::Rng as _;
@@ -42,7 +41,13 @@ impl Chores {
                 }
                 (Ok(_), _) => Ok(false),
                 // The first try may have added it, whatever became of the second.
-                (unknown @ Err(PutError::OutcomeUnknown { .. }), Err(_)) => unknown,
+                (
+                    unknown @ Err(Error {
+                        kind: ErrorKind::OutcomeUnknown(_),
+                        ..
+                    }),
+                    Err(_),
+                ) => unknown,
                 (Err(_), again) => again,
             };
         }
@@ -82,7 +87,10 @@ impl Chores {
             0..2 if !is_lost => drop(task),
             2..4 => match task.fail("not now").await {
                 Ok(()) => lock(&self.0).given_back(&name, token),
-                Err(SettleError::NotClaimed { .. }) => {}
+                Err(Error {
+                    kind: ErrorKind::NotHeld,
+                    ..
+                }) => {}
                 Err(error) => worker.failed(&error),
             },
             4 => {

@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bellwether::error::StateError;
 use bellwether::state::{Entry, Live};
-use bellwether::{Client, Config};
+use bellwether::{Client, Config, Error, ErrorKind};
 use bellwether_testkit::History;
 use bellwether_testkit::history::Moment;
 use rand::Rng as _;
@@ -127,7 +126,7 @@ impl Values {
         worker: &mut Worker,
         client: &Client,
         config: &Config<String>,
-    ) -> Result<Option<Entry<String>>, StateError> {
+    ) -> Result<Option<Entry<String>>, Error> {
         let (called, session) = (Stage::moment(), client.session_id());
         let is_behind = worker.random.random_bool(0.5) && catch_up(&client.raw()).await;
         let entry = config.get().await?;
@@ -150,7 +149,7 @@ impl Values {
         worker: &mut Worker,
         client: &Client,
         config: &Config<String>,
-    ) -> Result<bool, StateError> {
+    ) -> Result<bool, Error> {
         let present = match worker.random.random_bool(0.5) {
             true => Some(self.read(worker, client, config).await?),
             false => None,
@@ -187,7 +186,10 @@ impl Values {
                 notes.replaced = notes.replaced.max(Some(version));
             }
             // It may have been made.
-            Err(StateError::OutcomeUnknown { .. }) => {}
+            Err(Error {
+                kind: ErrorKind::OutcomeUnknown(_),
+                ..
+            }) => {}
             Err(_) => drop(notes.refused.insert(number)),
         }
         written.map(|written| written.is_some())
@@ -199,7 +201,7 @@ impl Values {
         worker: &Worker,
         live: &mut Live<Option<Entry<String>>>,
         version: i32,
-    ) -> Result<(), Arc<StateError>> {
+    ) -> Result<(), Error> {
         let mut last = -1;
         loop {
             let entry = live.get();
@@ -222,7 +224,7 @@ impl Values {
         worker: &mut Worker,
         client: &Client,
         config: &Config<String>,
-    ) -> Result<bool, StateError> {
+    ) -> Result<bool, Error> {
         let mut live = match worker.random.random_ratio(1, 3) {
             true => Some(config.live().await?),
             false => None,
@@ -232,7 +234,7 @@ impl Values {
             let entry = self.read(worker, client, config).await?;
             let version = entry.map_or(-1, |entry| entry.version.number());
             if let Err(error) = self.follow(worker, live, version).await {
-                worker.failed(&*error);
+                worker.failed(&error);
                 return Ok(false);
             }
         }

@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bellwether::error::StateError;
-use bellwether::{Client, Counter};
+use bellwether::{Client, Counter, Error, ErrorKind};
 use bellwether_testkit::History;
 use rand::Rng as _;
 
@@ -107,7 +106,7 @@ impl CounterSum {
         worker: &mut Worker,
         client: &Client,
         counter: &Counter,
-    ) -> Result<(), StateError> {
+    ) -> Result<(), Error> {
         let (highest, session) = (self.told().highest(), client.session_id());
         let is_behind = worker.random.random_bool(0.5) && catch_up(&client.raw()).await;
         let value = counter.get().await?;
@@ -119,7 +118,7 @@ impl CounterSum {
         Ok(())
     }
 
-    async fn add(&self, worker: &Worker, counter: &Counter) -> Result<(), StateError> {
+    async fn add(&self, worker: &Worker, counter: &Counter) -> Result<(), Error> {
         let before = {
             let mut told = self.told();
             told.begun += 1;
@@ -130,14 +129,17 @@ impl CounterSum {
         match &added {
             Ok(sum) => told.added(worker.who, before, *sum),
             // It may have been made.
-            Err(StateError::OutcomeUnknown { .. }) => {}
+            Err(Error {
+                kind: ErrorKind::OutcomeUnknown(_),
+                ..
+            }) => {}
             Err(_) => told.refused += 1,
         }
         added.map(drop)
     }
 
     /// Changes a counter that no other worker changes at this time.
-    async fn pass_on(&self, who: usize, client: &Client) -> Result<(), StateError> {
+    async fn pass_on(&self, who: usize, client: &Client) -> Result<(), Error> {
         let (counter, value) = {
             let baton = &mut self.told().baton;
             if baton.changed_by.is_some() {
@@ -155,7 +157,10 @@ impl CounterSum {
                 "worker {who} could not set {}, which was {value}",
                 counter.path()
             )),
-            Err(StateError::OutcomeUnknown { .. }) => told.baton.lose(),
+            Err(Error {
+                kind: ErrorKind::OutcomeUnknown(_),
+                ..
+            }) => told.baton.lose(),
             Err(_) => {}
         }
         set.map(drop)

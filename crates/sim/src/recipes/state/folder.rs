@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bellwether::error::StateError;
-use bellwether::{Client, ConfigFolder};
+use bellwether::{Client, ConfigFolder, Error, ErrorKind};
 use bellwether_testkit::History;
 use rand::Rng as _;
 
@@ -90,7 +89,7 @@ impl Pairs {
     }
 
     /// Reads all entries. A worker reads no older ones than before, and behind a write none from before the call.
-    async fn read(&self, worker: &mut Worker, client: &Client) -> Result<(), StateError> {
+    async fn read(&self, worker: &mut Worker, client: &Client) -> Result<(), Error> {
         let (newest, session) = (self.seen().newest(), client.session_id());
         let is_behind = worker.random.random_bool(0.5) && catch_up(&client.raw()).await;
         let entries = folder(client).get().await?;
@@ -102,7 +101,7 @@ impl Pairs {
         Ok(())
     }
 
-    async fn update(&self, worker: &Worker, client: &Client) -> Result<(), StateError> {
+    async fn update(&self, worker: &Worker, client: &Client) -> Result<(), Error> {
         let before = {
             let mut seen = self.seen();
             seen.begun += 1;
@@ -119,7 +118,10 @@ impl Pairs {
                 }
             }
             // It may have been made.
-            Err(StateError::OutcomeUnknown { .. }) => {}
+            Err(Error {
+                kind: ErrorKind::OutcomeUnknown(_),
+                ..
+            }) => {}
             Err(_) => seen.refused += 1,
         }
         updated.map(drop)

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bellwether::error::StateError;
 use bellwether::state::{MembershipState, Roster};
-use bellwether::{Client, Group, Membership, SessionId};
+use bellwether::{Client, ErrorKind, Group, Membership, SessionId};
 use bellwether_testkit::History;
 use bellwether_testkit::history::Moment;
 use bellwether_testkit::history::members::{MemberStep, check_members};
@@ -111,7 +110,7 @@ impl Members {
                 Ok(mut live) => {
                     while is_in(&live.get()) {
                         if let Err(error) = worker.unless_stopped(live.changed()).await? {
-                            worker.failed(&*error);
+                            worker.failed(&error);
                             break;
                         }
                     }
@@ -273,7 +272,7 @@ impl Recipe for Members {
             Ok(membership) => membership,
             Err(error) => {
                 // A name is taken while another worker has it, and that of a process that was killed until its session has expired.
-                if !matches!(error, StateError::NameTaken { .. }) {
+                if !matches!(error.kind, ErrorKind::NameTaken) {
                     worker.failed(&error);
                 }
                 worker.pause().await;

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bellwether::error::StateError;
-use bellwether::{Client, Names};
+use bellwether::{Client, Error, ErrorKind, Names};
 use bellwether_testkit::History;
 use rand::Rng as _;
 
@@ -68,7 +67,7 @@ impl Owners {
     }
 
     /// Whether this worker got the contested name, and removed it.
-    async fn own(&self, worker: &mut Worker, names: &Names) -> Result<bool, StateError> {
+    async fn own(&self, worker: &mut Worker, names: &Names) -> Result<bool, Error> {
         let number = self.register().number;
         let name = format!("name{number}");
         let data = worker.who.to_string();
@@ -77,7 +76,10 @@ impl Owners {
         self.register().busy.remove(&worker.who);
         match registered {
             Ok(()) => {}
-            Err(StateError::NameTaken { .. }) => return Ok(false),
+            Err(Error {
+                kind: ErrorKind::NameTaken,
+                ..
+            }) => return Ok(false),
             Err(error) => {
                 self.doubt(number);
                 return Err(error);
@@ -127,7 +129,7 @@ impl Owners {
         }
     }
 
-    async fn unique(&self, names: &Names) -> Result<(), StateError> {
+    async fn unique(&self, names: &Names) -> Result<(), Error> {
         let before = {
             let mut register = self.register();
             register.asked += 1;
@@ -142,7 +144,7 @@ impl Owners {
             }
             Err(error) => {
                 // Otherwise it may have been made.
-                if !matches!(error, StateError::OutcomeUnknown { .. }) {
+                if !matches!(error.kind, ErrorKind::OutcomeUnknown(_)) {
                     register.refused += 1;
                 }
                 Err(error)

@@ -6,8 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bellwether::connect;
-use bellwether::error::AcquireError;
+use bellwether::{ErrorKind, connect};
 use bellwether_testkit::FencedStore;
 use bellwether_testkit::history::{Event, Pulse, What};
 use bellwether_torture::Recipe;
@@ -122,7 +121,7 @@ async fn run(mut worker: Worker, recipe: Held, address: &str, stopped: watch::Re
         while !is_stopped() && !has_ended {
             if let Err(error) = hold_once(&mut worker, recipe, &client, &mut store).await {
                 worker.note_hold(What::Failed(error.to_string()));
-                has_ended = matches!(error, AcquireError::SessionEnded { .. });
+                has_ended = matches!(error.kind, ErrorKind::SessionEnded);
             }
         }
         if !has_ended {

@@ -5,8 +5,7 @@ mod claims;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bellwether::queue::{PutError, SettleError, TakeError};
-use bellwether::{Client, connect};
+use bellwether::{Client, Error, ErrorKind, connect};
 use bellwether_testkit::history::deliveries::{
     DeliveryStep, check_delivery, check_due, check_order,
 };
@@ -104,12 +103,15 @@ impl Round {
             self.note(DeliveryStep::Putting { item: item.clone() });
             match place.put(rank, &item).await {
                 Ok(()) => self.note(DeliveryStep::Put { item }),
-                Err(PutError::OutcomeUnknown { .. }) => {}
-                Err(
-                    PutError::SessionEnded { .. }
-                    | PutError::NoSession { .. }
-                    | PutError::Disconnected { .. },
-                ) => self.note(DeliveryStep::NotPut { item }),
+                Err(Error {
+                    kind: ErrorKind::OutcomeUnknown(_),
+                    ..
+                }) => {}
+                Err(Error {
+                    kind:
+                        ErrorKind::SessionEnded | ErrorKind::NoSession(_) | ErrorKind::Disconnected(_),
+                    ..
+                }) => self.note(DeliveryStep::NotPut { item }),
                 Err(error) => panic!("{error}: {error:?}"),
             }
             moment(&mut random).await;
@@ -131,9 +133,13 @@ impl Round {
                 Ok(Some(work)) => self.work(work, &mut random, neatly).await,
                 Ok(None) => moment(&mut random).await,
                 Err(
-                    error @ (TakeError::SessionEnded { .. }
-                    | TakeError::NoSession { .. }
-                    | TakeError::Disconnected { .. }),
+                    error @ Error {
+                        kind:
+                            ErrorKind::SessionEnded
+                            | ErrorKind::NoSession(_)
+                            | ErrorKind::Disconnected(_),
+                        ..
+                    },
                 ) => eprintln!("{error}"),
                 Err(error) => panic!("{error}: {error:?}"),
             }
@@ -177,10 +183,14 @@ impl Round {
         });
         match work.succeed().await {
             Ok(()) => self.note(DeliveryStep::Acked { item, token }),
-            Err(SettleError::SessionEnded { .. }) => {}
-            Err(SettleError::NotClaimed { .. }) => {
-                self.note(DeliveryStep::NotAcked { item, token })
-            }
+            Err(Error {
+                kind: ErrorKind::LostWithSession,
+                ..
+            }) => {}
+            Err(Error {
+                kind: ErrorKind::NotHeld,
+                ..
+            }) => self.note(DeliveryStep::NotAcked { item, token }),
             Err(error) => panic!("{error}: {error:?}"),
         }
     }

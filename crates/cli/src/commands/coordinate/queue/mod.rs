@@ -6,10 +6,9 @@ mod work;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use bellwether::queue::{
-    DeadLetter, ItemId, Listed, Order, OrderedQueue, PutError, RecordedOrder, TakeError,
-};
-use bellwether::{Client, DelayQueue, PriorityQueue, Queue};
+use bellwether::error::OtherUse;
+use bellwether::queue::{DeadLetter, ItemId, Listed, Order, OrderedQueue, RecordedOrder};
+use bellwether::{Client, DelayQueue, Error, ErrorKind, PriorityQueue, Queue};
 use serde_json::{Value, json};
 
 use crate::args::{
@@ -48,9 +47,13 @@ use with_queue;
 
 /// The order of a queue that was refused because of it, unless the user asked for an order.
 fn followed(asked: Option<QueueOrder>, error: &anyhow::Error) -> Option<QueueOrder> {
-    let Some(TakeError::OtherOrder { order, .. }) = error.downcast_ref() else {
+    let refused: &Error = error.downcast_ref()?;
+    let ErrorKind::InUse(OtherUse::Order(order)) = &refused.kind else {
         return None;
     };
+    if refused.call() == "queue.revive" {
+        return None;
+    }
     let order = match order {
         RecordedOrder::Priority => QueueOrder::Priority,
         RecordedOrder::Due => QueueOrder::Due,
@@ -108,7 +111,7 @@ fn put(args: &QueuePutArgs, output: Output) -> anyhow::Result<Exit> {
     })
 }
 
-async fn put_one(client: &Client, args: &QueuePutArgs, data: &Vec<u8>) -> Result<ItemId, PutError> {
+async fn put_one(client: &Client, args: &QueuePutArgs, data: &Vec<u8>) -> Result<ItemId, Error> {
     let path = &args.place.path;
     match (args.priority, args.delay) {
         (Some(priority), _) => {
@@ -120,8 +123,8 @@ async fn put_one(client: &Client, args: &QueuePutArgs, data: &Vec<u8>) -> Result
             queue.put_after(delay, data).await
         }
         (None, None) => match Queue::<Vec<u8>>::new(client, path).put(data).await {
-            Err(PutError::OtherOrder {
-                order: RecordedOrder::Due,
+            Err(Error {
+                kind: ErrorKind::InUse(OtherUse::Order(RecordedOrder::Due)),
                 ..
             }) => {
                 let queue = DelayQueue::<Vec<u8>>::new(client, path);

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use bellwether::queue::{Order, OrderedQueue, SettleError, TakeError};
-use bellwether::{Claim, DelayQueue, PriorityQueue, Queue};
+use bellwether::queue::{Order, OrderedQueue};
+use bellwether::{Claim, DelayQueue, Error, ErrorKind, PriorityQueue, Queue};
 use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -68,7 +68,7 @@ pub(super) async fn next<O: Order>(
     path: &str,
     patience: Patience,
     output: Output,
-) -> Result<Option<Claim<Vec<u8>>>, TakeError> {
+) -> Result<Option<Claim<Vec<u8>>>, Error> {
     if patience.is_at_once() {
         return queue.try_take().await;
     }
@@ -81,7 +81,10 @@ pub(super) async fn next<O: Order>(
     let what = format!("waiting for an item in {path}");
     let news = stream::iter([|| "there is none to take".to_owned()]);
     match waiting::showing(what, news, taken, output).await {
-        Err(TakeError::TimedOut { .. }) => Ok(None),
+        Err(Error {
+            kind: ErrorKind::TimedOut { .. },
+            ..
+        }) => Ok(None),
         taken => taken.map(Some),
     }
 }
@@ -238,7 +241,7 @@ async fn hold<O: Order>(
             let back = async {
                 let back = claim.give_back("not acknowledged").await;
                 // A script may acknowledge the item and end: the end of stdin is noticed first, the acknowledgement comes from a server.
-                was_over = matches!(back, Err(SettleError::NotClaimed { .. }));
+                was_over = matches!(back, Err(Error { kind: ErrorKind::NotHeld, .. }));
                 if was_over { Ok(()) } else { back }
             };
             let exit = settle(path, back, limit, Exit::No, output).await;

@@ -1,7 +1,7 @@
 //! `bellwether queue work`: runs a command for each item.
 
-use bellwether::queue::{Order, OrderedQueue, TakeError};
-use bellwether::{DelayQueue, PriorityQueue, Queue};
+use bellwether::queue::{Order, OrderedQueue};
+use bellwether::{DelayQueue, Error, ErrorKind, PriorityQueue, Queue};
 use tracing::{Instrument, info_span};
 
 use super::take::{attempt, next};
@@ -93,9 +93,10 @@ async fn work<O: Order>(
             Ok(Worked::Attempt(exit))
         }
         // The next turn opens another session.
-        Ok(Err(TakeError::SessionEnded { .. } | TakeError::NoSession { .. })) => {
-            Ok(Worked::Attempt(Exit::Lost))
-        }
+        Ok(Err(Error {
+            kind: ErrorKind::SessionEnded | ErrorKind::NoSession(_),
+            ..
+        })) => Ok(Worked::Attempt(Exit::Lost)),
         Ok(Err(error)) => Err(error.into()),
     }
 }

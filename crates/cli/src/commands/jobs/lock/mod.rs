@@ -7,10 +7,9 @@ mod lately;
 
 use std::future::pending;
 
-use bellwether::Client;
 use bellwether::Hold;
-use bellwether::error::ClearError;
 use bellwether::hold::{Crash, Previous};
+use bellwether::{Client, Error, ErrorKind};
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -215,7 +214,10 @@ pub(crate) fn clear(args: LockArgs, output: Output) -> anyhow::Result<Exit> {
     in_session(&args.job.connect, output, async |client| {
         let path = &args.path;
         let cleared = match any_lock::clear(client, path).await {
-            Err(ClearError::Held { .. }) => {
+            Err(Error {
+                kind: ErrorKind::Held { .. },
+                ..
+            }) => {
                 let refusal = Refusal::no(format!("{path} is held: there is no crash to clear"));
                 return Err(refusal
                     .hint("the record that is there belongs to the present holder")

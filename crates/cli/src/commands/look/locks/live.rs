@@ -8,10 +8,9 @@ use std::io::{self, IsTerminal};
 use std::pin::Pin;
 use std::time::Duration;
 
-use bellwether::error::ContentionError;
 use bellwether::inspect::{Contention, Ending, Overview, QueueEntry};
-use bellwether::zk::{Error, PersistentEvent, PersistentWatch, SessionState, WatchMode};
-use bellwether::{Client, ClientState, Connect};
+use bellwether::zk::{PersistentEvent, PersistentWatch, SessionState, WatchMode};
+use bellwether::{Client, ClientState, Connect, ErrorKind, zk};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -162,8 +161,11 @@ async fn set_up(
     }
 }
 
-fn is_worth_another_try(error: &ContentionError) -> bool {
-    matches!(error, ContentionError::Failed { source, .. } if is_lost(source))
+fn is_worth_another_try(error: &bellwether::Error) -> bool {
+    matches!(
+        error.kind,
+        ErrorKind::Disconnected(_) | ErrorKind::SessionEnded
+    )
 }
 
 /// What the watch has reported.
@@ -175,7 +177,10 @@ enum LiveNews {
 }
 
 /// Gathers the events of a short time.
-async fn gather(first: Result<PersistentEvent, Error>, watcher: &mut PersistentWatch) -> LiveNews {
+async fn gather(
+    first: Result<PersistentEvent, zk::Error>,
+    watcher: &mut PersistentWatch,
+) -> LiveNews {
     if first.is_err() {
         return LiveNews::Ended;
     }

@@ -5,9 +5,8 @@ mod entry;
 mod live;
 mod view;
 
-use bellwether::Client;
-use bellwether::error::ContentionError;
 use bellwether::inspect::{Overview, Survey};
+use bellwether::{Client, Error};
 
 use crate::args::{LocksArgs, TopArgs};
 use crate::connect::session::in_session;
@@ -71,7 +70,7 @@ pub(crate) fn run(args: LocksArgs, output: Output) -> anyhow::Result<Exit> {
 }
 
 /// Makes a survey of a path and all below it.
-async fn look(client: &Client, args: &LocksArgs) -> Result<Overview, ContentionError> {
+async fn look(client: &Client, args: &LocksArgs) -> Result<Overview, Error> {
     let survey = Survey::new(client, &args.path).directories_max(args.max_directories);
     survey.look().await
 }
