@@ -8,6 +8,7 @@ use futures_util::stream::unfold;
 use tracing::{info, warn};
 
 use crate::error::{Error, ErrorKind, Failure};
+use crate::events::Events;
 use crate::hold::ephemeral_node::KnownData;
 use crate::hold::fence::FencingToken;
 use crate::hold::{Hold, acquire_in_session, guard_of_a_hold};
@@ -16,7 +17,6 @@ use crate::line::name::{Kind, Layout, Name};
 use crate::line::{WaitQueue, Waiting, exclusive_options, line_options};
 use crate::node::NodePath;
 use crate::node::data::{NodeData, Who};
-use crate::request::Events;
 use crate::session::client::{Client, SessionId};
 use crate::session::retry::{NodeEvent, Retry, read_synced};
 use crate::session::telemetry::call;
@@ -203,7 +203,7 @@ impl Election {
             this.campaign_in(&session).await
         };
         call!("election.campaign", self.path())
-            .within(self.client().runtime(), limit)
+            .waits(self.client(), limit)
             .hold(acquire_in_session(self.client().runtime(), elected))
             .await
     }
@@ -511,7 +511,8 @@ impl Runner {
             }
             let election = self.election.clone();
             let elected = async move { election.campaign_in(&session).await };
-            match acquire_in_session(self.election.client().runtime(), elected).await {
+            let elected = acquire_in_session(self.election.client().runtime(), elected);
+            match self.election.client().unless_closed(elected).await {
                 Ok(leadership) => return Ok(CandidacyState::Elected(leadership)),
                 // The next item reports the new session.
                 Err(Failure {

@@ -60,6 +60,7 @@ pub mod blocking;
 pub mod cache;
 pub mod election;
 pub mod error;
+mod events;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
@@ -79,6 +80,7 @@ pub use barrier::double::DoubleBarrier;
 pub use cache::Cache;
 pub use election::{Election, Leadership};
 pub use error::{Error, ErrorKind};
+pub use events::Events;
 pub use hold::Guard;
 pub use hold::fence::{Fence, FencingToken};
 pub use hold::hold_watch::HoldWatch;
@@ -94,7 +96,6 @@ pub use node::data::Json;
 pub use node::data::Who;
 pub use queue::tasks::{Task, Tasks};
 pub use queue::{Claim, DelayQueue, PriorityQueue, Queue};
-pub use request::Events;
 pub use session::client::SessionId;
 pub use session::client::{Client, ClientState};
 pub use session::client::{Connect, connect};

@@ -127,7 +127,7 @@ impl DoubleBarrier {
 
     async fn enter_within(&self, limit: Option<Duration>) -> Result<BarrierGuard, Error> {
         call!("double_barrier.enter", self.path())
-            .within(self.options.client.runtime(), limit)
+            .waits(&self.options.client, limit)
             .hold(self.open())
             .await
     }

@@ -155,7 +155,7 @@ impl Barrier {
 
     async fn wait_within(&self, limit: Option<Duration>) -> Result<(), Error> {
         call!("barrier.wait", self.path())
-            .within(self.options.client.runtime(), limit)
+            .waits(&self.options.client, limit)
             .run(self.lifted())
             .await
     }

@@ -12,8 +12,9 @@ use tokio::sync::{broadcast, oneshot};
 
 use crate::cache::keeper::CacheKeeper;
 use crate::error::{ConnectError, Error, Failure};
+use crate::events::Events;
 use crate::node::Version;
-use crate::request::{Events, Freshness, OpenNode, PersistentNode};
+use crate::request::{Freshness, OpenNode, PersistentNode};
 use crate::session::client::{Client, SessionId};
 use crate::session::lock;
 use crate::session::runtime::TaskGuard;

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use bellwether_client as zk;
 use bellwether_client::log;
-use futures_core::Stream;
 use futures_util::stream::unfold;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::error::Lost;
+use crate::events::Events;
 use crate::hold::ephemeral_node::OwnWatch;
 use crate::hold::fence::FencingToken;
 use crate::node::data::Revocation;
@@ -101,9 +101,9 @@ impl HoldWatch {
 
     /// The state as a stream: the current one first, then each change that is seen in time. It ends with [`HoldState::Lost`] or
     /// [`HoldState::Released`].
-    pub fn states(&self) -> impl Stream<Item = HoldState> + Send + Unpin + use<> {
+    pub fn states(&self) -> Events<HoldState> {
         let shown = (self.clone(), None);
-        Box::pin(unfold(Some(shown), |shown| async {
+        Events::from_stream(unfold(Some(shown), |shown| async {
             let (watch, shown) = shown?;
             let state = watch.other_than(shown).await;
             Some((state, (!state.is_over()).then_some((watch, Some(state)))))

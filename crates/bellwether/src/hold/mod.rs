@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use bellwether_client as zk;
 use bellwether_client::log;
-use futures_core::Stream;
 use futures_util::future::BoxFuture;
 use futures_util::stream::unfold;
 use futures_util::{StreamExt, poll};
@@ -26,6 +25,7 @@ use tokio::sync::watch;
 use tracing::debug;
 
 use crate::error::{Error, ErrorKind, Failure, Lost};
+use crate::events::Events;
 use crate::hold::crash_mark::{CrashMark, Parting};
 use crate::hold::ephemeral_node::{EphemeralNode, KnownData, OwnWatch, Removal, update};
 use crate::hold::fence::FencingToken;
@@ -172,7 +172,7 @@ impl Hold {
 
     /// The state as a stream: the current one first, then each change that is seen in time. It ends with [`HoldState::Lost`], or with
     /// [`HoldState::Released`] when the guard is released or dropped.
-    pub fn states(&self) -> impl Stream<Item = HoldState> + Send + Unpin + use<> {
+    pub fn states(&self) -> Events<HoldState> {
         self.state.states()
     }
 
@@ -501,10 +501,10 @@ impl Hold {
 
     /// The requests to release, as a stream: the latest request so far, then each newer one that is seen in time. A request without a grace
     /// may be followed by one with a grace. The stream ends with the hold.
-    pub fn revocations(&self) -> impl Stream<Item = Revocation> + Send + Unpin + use<> {
+    pub fn revocations(&self) -> Events<Revocation> {
         let mut asked = self.asked.subscribe();
         asked.mark_changed();
-        Box::pin(unfold(asked, |mut asked| async {
+        Events::from_stream(unfold(asked, |mut asked| async {
             loop {
                 asked.changed().await.ok()?;
                 let request = asked.borrow_and_update().clone();

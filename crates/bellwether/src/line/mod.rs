@@ -15,13 +15,13 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::unfold;
 
 use crate::error::{Error, ErrorKind, Failure, OtherUse};
+use crate::events::Events;
 use crate::hold::crash_mark;
 use crate::hold::{Guard, Hold, acquire_in_session};
 use crate::line::contender::{Contender, JoinRequest, LINE_MAX, Mode};
 use crate::line::name::{Kind, Name, read_limit};
 use crate::node::NodePath;
 use crate::node::data::Who;
-use crate::request::Events;
 use crate::session::Session;
 use crate::session::client::Client;
 use crate::session::recipe_options::RecipeOptions;
@@ -322,6 +322,7 @@ pub(crate) use {exclusive_options, layout_option, line_options};
 #[must_use = "the place in the line is given up when this is dropped"]
 pub struct Waiting<G> {
     path: String,
+    client: Client,
     contender: Contender,
     take: Take<G>,
 }
@@ -340,6 +341,7 @@ impl<G> Waiting<G> {
     {
         Self {
             path: wait_queue.options.path.clone(),
+            client: wait_queue.options.client.clone(),
             contender,
             take: Box::new(|contender| Box::pin(take(contender))),
         }
@@ -364,6 +366,7 @@ impl<G> Waiting<G> {
         G: Guard,
     {
         call!("line.turn", &self.path)
+            .waits(&self.client, None)
             .hold(async move {
                 // The line was not read since the place was taken, possibly long ago; the place may be lost by now.
                 self.contender.list().await?;

@@ -122,7 +122,7 @@ impl Lock {
 
     async fn acquire_within(&self, limit: Option<Duration>) -> Result<LockGuard, Error> {
         call!("lock.acquire", self.path())
-            .within(self.client().runtime(), limit)
+            .waits(self.client(), limit)
             .hold(async {
                 let hold = self.wait_queue.acquire(Kind::Lock, Mode::EXCLUSIVE).await?;
                 Ok(LockGuard { hold })

@@ -118,7 +118,7 @@ impl RwLock {
 
     async fn read_within(&self, limit: Option<Duration>) -> Result<ReadGuard, Error> {
         call!("rwlock.read", self.path())
-            .within(self.client().runtime(), limit)
+            .waits(self.client(), limit)
             .hold(async {
                 Ok(ReadGuard {
                     hold: self.wait_queue.acquire(Kind::Read, Mode::SHARED).await?,
@@ -151,7 +151,7 @@ impl RwLock {
             WriteGuard::take(&wait_queue, contender).await
         };
         call!("rwlock.write", self.path())
-            .within(runtime, limit)
+            .waits(self.client(), limit)
             .hold(acquire_in_session(runtime, acquired))
             .await
     }

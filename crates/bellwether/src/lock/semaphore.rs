@@ -142,7 +142,7 @@ impl Semaphore {
             this.admit(contender, permits.max(1)).await
         };
         call!("semaphore.acquire", self.path())
-            .within(runtime, limit)
+            .waits(&self.wait_queue.options.client, limit)
             .hold(acquire_in_session(runtime, acquired))
             .await
     }

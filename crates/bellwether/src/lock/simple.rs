@@ -104,7 +104,7 @@ impl SimpleLock {
 
     async fn acquire_within(&self, limit: Option<Duration>) -> Result<SimpleGuard, Error> {
         call!("simple_lock.acquire", self.path())
-            .within(self.options.client.runtime(), limit)
+            .waits(&self.options.client, limit)
             .hold(async {
                 let mut attempt = Acquisition::new(self).await?;
                 loop {

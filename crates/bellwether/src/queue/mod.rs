@@ -23,11 +23,11 @@ use futures_util::future::join_all;
 use futures_util::stream::unfold;
 
 use crate::error::{Error, ErrorKind, Failure};
+use crate::events::Events;
 use crate::hold::Hold;
 use crate::queue::claimed_item::{ClaimedItem, End};
 use crate::queue::core::{QueueCore, taker_options};
 use crate::queue::order::{due_rank, to_ms};
-use crate::request::Events;
 use crate::session::client::Client;
 use crate::session::telemetry::call;
 
@@ -196,7 +196,7 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
 
     async fn take_within(&self, limit: Option<Duration>) -> Result<Claim<T>, Error> {
         call!("queue.take", self.path())
-            .within(self.client().runtime(), limit)
+            .waits(self.client(), limit)
             .hold(async {
                 let core = self.core().await?;
                 loop {

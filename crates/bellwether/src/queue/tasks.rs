@@ -9,6 +9,7 @@ use bellwether_client as zk;
 use futures_util::stream::unfold;
 
 use crate::error::{Error, ErrorKind, Failure};
+use crate::events::Events;
 use crate::hold::Hold;
 use crate::node::NodePath;
 use crate::node::data::Payload;
@@ -16,7 +17,6 @@ use crate::queue::claimed_item::{ClaimedItem, End, EndRecord};
 use crate::queue::core::{QueueCore, taker_options};
 use crate::queue::order::Rule;
 use crate::queue::{DeadLetter, Empty};
-use crate::request::Events;
 use crate::session::client::Client;
 use crate::session::retry::{found, read_synced, until_answered};
 use crate::session::telemetry::call;

@@ -11,10 +11,11 @@ use std::task::{Context, Poll};
 use bellwether_client as zk;
 use bytes::Bytes;
 use futures_core::Stream;
-use futures_util::stream::{BoxStream, StreamExt, unfold};
+use futures_util::stream::{StreamExt, unfold};
 use tokio::sync::watch;
 
 use crate::error::{ConnectError, Error, ErrorKind, Failure};
+use crate::events::Events;
 use crate::node::{Access, NodePath, PathError, REQUEST_BYTES_MAX, WRITE_OVERHEAD_BYTES};
 use crate::request::receipts::{OnceError, RECEIPT, RECEIPT_BYTES, Receipts, Written};
 use crate::session::client::Client;
@@ -398,7 +399,7 @@ pub enum Seen<T> {
 /// ends only after an error that no retry would change: [`ErrorKind::BadPath`], [`ErrorKind::Refused`], [`ErrorKind::TooLarge`] if there
 /// are more nodes than can be watched, and [`ErrorKind::NoSession`] if the client is closed. Nothing is sent until it is polled.
 pub struct Watch<T> {
-    stream: BoxStream<'static, Result<Seen<T>, Error>>,
+    stream: Events<Result<Seen<T>, Error>>,
     freshness: Arc<Freshness>,
 }
 
@@ -412,7 +413,7 @@ impl<T> Watch<T> {
         let path = path.to_owned();
         let stream = stream.map(move |seen| seen.map_err(|failure| failure.of(name, &path)));
         Self {
-            stream: stream.boxed(),
+            stream: Events::from_stream(stream),
             freshness,
         }
     }
@@ -576,28 +577,5 @@ impl Freshness {
 
     fn set(&self, session: Option<watch::Receiver<zk::SessionState>>) {
         *lock(&self.0) = session;
-    }
-}
-
-/// A [`Stream`] of events. The method that returns it says what the events are, and when it ends.
-pub struct Events<T>(BoxStream<'static, T>);
-
-impl<T> Events<T> {
-    pub(crate) fn from_stream(stream: impl Stream<Item = T> + Send + 'static) -> Self {
-        Self(stream.boxed())
-    }
-}
-
-impl<T> Stream for Events<T> {
-    type Item = T;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
-        self.0.poll_next_unpin(cx)
-    }
-}
-
-impl<T> fmt::Debug for Events<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Events").finish_non_exhaustive()
     }
 }

@@ -10,19 +10,19 @@ use std::time::Duration;
 use bellwether_client as zk;
 use bellwether_client::log;
 use bellwether_client::process::{Native, Process};
-use futures_core::Stream;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use futures_util::stream::unfold;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
-use crate::error::ConnectError;
+use crate::error::{ConnectError, Failure};
+use crate::events::Events;
 use crate::node::data::Who;
 use crate::node::{Access, NodePath};
 use crate::session::liveness::ServerKind;
 use crate::session::runtime::SessionRuntime;
-use crate::session::{Session, lock};
+use crate::session::{Moment, Session, lock};
 
 /// The pause between two attempts to open the next session: at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -104,13 +104,13 @@ impl Client {
 
     /// The state as it changes, the current one first. A short change may pass unseen. It ends with [`ClientState::Closed`], and does
     /// not keep the client open.
-    pub fn states(&self) -> impl Stream<Item = ClientState> + Send + Unpin + use<> {
+    pub fn states(&self) -> Events<ClientState> {
         let states = States {
             connection: self.0.connection.subscribe(),
             process: self.0.process(),
             shown: None,
         };
-        Box::pin(unfold(states, async |mut states: States| {
+        Events::from_stream(unfold(states, async |mut states: States| {
             let state = states.next().await?;
             Some((state, states))
         }))
@@ -181,8 +181,12 @@ impl Client {
         self.current().close().await;
     }
 
-    /// Closes the client when nothing is held any more, or after `limit`, so that guards, claims and places in line can be released in
-    /// order. From now on nothing new is acquired. Returns whether everything was released in time.
+    /// Closes the client when nothing is held any more, or after `limit`, so that guards and claims can be released in order. From now on
+    /// nothing new is acquired: calls that wait, for a lock or an item for example, fail at once with
+    /// [`NoSession`](crate::ErrorKind::NoSession), and their places in line are given up. Returns whether everything was released in time,
+    /// and the servers have confirmed the end of the session.
+    ///
+    /// It takes no longer than `limit`, and a second at most for that confirmation. Without it the session ends when the servers expire it.
     ///
     /// # Cancel safety
     ///
@@ -192,16 +196,40 @@ impl Client {
             return false;
         }
         self.end_sessions(ConnectError::Closed);
-        let session = self.current();
+        let (session, runtime, began) = (self.current(), self.runtime(), Moment::now());
         let is_unused = tokio::select! {
             biased;
             () = session.liveness().unused() => true,
             // Everything is lost already. The timer may have gone with the runtime.
             () = session.ended() => false,
-            () = self.0.runtime.sleep(limit) => false,
+            () = runtime.sleep(limit) => false,
         };
-        session.close().await;
-        is_unused
+        let (tell, closed) = oneshot::channel();
+        // Goes on when this gives up.
+        runtime.spawn_detached(async move {
+            session.close().await;
+            // Nobody listens after the limit.
+            let _ = tell.send(());
+        });
+        let left = limit.saturating_sub(Moment::now() - began);
+        let is_closed = runtime.timeout(left.max(CONFIRMATION_MAX), closed).await;
+        is_unused && matches!(is_closed, Some(Ok(())))
+    }
+
+    /// Awaits something that a call waits for, unless the client is closed meanwhile.
+    pub(crate) async fn unless_closed<T>(
+        &self,
+        wait: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let mut connection = self.0.connection.subscribe();
+        tokio::select! {
+            biased;
+            closed = connection.wait_for(|connection| connection.closed.is_some()) => {
+                let reason = closed.ok().and_then(|connection| connection.closed.clone());
+                Err(reason.unwrap_or(ConnectError::Closed).into())
+            }
+            ended = wait => ended,
+        }
     }
 
     /// Allows no further session and no further acquisition. The first reason counts.
@@ -371,6 +399,9 @@ impl States {
         }
     }
 }
+
+/// The time for which a gentle close waits for the servers to confirm it when its limit has passed.
+const CONFIRMATION_MAX: Duration = Duration::from_secs(1);
 
 /// A client that is kept open by a task. It is closed when the task is dropped with its runtime: no session follows.
 struct Kept(Weak<Native<Sessions>>);

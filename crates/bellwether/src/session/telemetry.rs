@@ -20,6 +20,7 @@ use tracing::{Instrument as _, Span};
 
 use crate::error::{Error, ErrorKind, Failure};
 use crate::session::Moment;
+use crate::session::client::Client;
 use crate::session::runtime::SessionRuntime;
 
 /// Begins a call. Its name is that of the recipe and the verb.
@@ -41,6 +42,8 @@ pub(crate) struct Call {
     path: String,
     span: Span,
     limit: Option<(SessionRuntime, Duration)>,
+    /// Set if the call ends when this client is closed.
+    client: Option<Client>,
 }
 
 impl Call {
@@ -58,6 +61,7 @@ impl Call {
                 false => span(),
             },
             limit: None,
+            client: None,
         }
     }
 
@@ -71,6 +75,13 @@ impl Call {
     pub(crate) fn within(self, runtime: &SessionRuntime, limit: Option<Duration>) -> Self {
         let limit = limit.map(|limit| (runtime.clone(), limit));
         Self { limit, ..self }
+    }
+
+    /// Does the same as [`within`](Self::within), for a call that waits for something new: it also ends when the client is closed.
+    pub(crate) fn waits(self, client: &Client, limit: Option<Duration>) -> Self {
+        let call = self.within(client.runtime(), limit);
+        let client = Some(client.clone());
+        Self { client, ..call }
     }
 
     /// Runs a call whose outcome is `done` or an error.
@@ -124,17 +135,27 @@ impl Call {
             path,
             span,
             limit,
+            client,
         } = self;
-        let call = match limit {
-            Some((runtime, limit)) => {
+        let call = match (&limit, &client) {
+            (None, None) => Either::Right(call),
+            _ => {
                 // On the heap here already, so that the future of a call stays small.
                 let call = Box::pin(call);
+                let call = async move {
+                    match client {
+                        Some(client) => client.unless_closed(call).await,
+                        None => call.await,
+                    }
+                };
                 Either::Left(async move {
+                    let Some((runtime, limit)) = limit else {
+                        return call.await;
+                    };
                     let ended = runtime.timeout(limit, call).await;
                     ended.unwrap_or_else(|| Err(ErrorKind::TimedOut { limit }.into()))
                 })
             }
-            None => Either::Right(call),
         };
         RunningCall {
             call: call.instrument(span),

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bellwether_client as zk;
-use futures_core::Stream;
 use futures_util::stream::{StreamExt, unfold};
 use tokio::sync::watch;
 
 use crate::cache::{Cache, CacheChanges, CacheEvent, LiveTree};
 use crate::error::{ConnectError, Error, ErrorKind, Failure};
+use crate::events::Events;
 use crate::node::{Access, OperationId};
 use crate::request::receipts::RECEIPT;
 use crate::request::{PersistentNode, Seen, Watch};
@@ -355,10 +355,10 @@ impl Membership {
     }
 
     /// A stream of the states, the current one first. Quick changes may be skipped, but never the last one.
-    pub fn states(&self) -> impl Stream<Item = MembershipState> + Send + Unpin + use<> {
+    pub fn states(&self) -> Events<MembershipState> {
         let mut report = self.report.clone();
         report.mark_changed();
-        Box::pin(unfold((report, None), |(mut report, last)| async move {
+        Events::from_stream(unfold((report, None), |(mut report, last)| async move {
             loop {
                 report.changed().await.ok()?;
                 let state = report.borrow_and_update().state;

@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tracing::warn;
 
 use crate::error::{Error, ErrorKind, Failure};
-use crate::request::Events;
+use crate::events::Events;
 use crate::session::Moment;
 use crate::session::retry::NodeEvent;
 use crate::two_phase::nodes::{Child, Decision};

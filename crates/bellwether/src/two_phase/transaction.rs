@@ -171,7 +171,7 @@ impl Transaction {
             self.announced(false).await
         };
         call!("transaction.decision", self.place.path())
-            .within(self.client.runtime(), limit)
+            .waits(&self.client, limit)
             .run_to(decision, Decision::outcome)
             .await
     }

@@ -8,8 +8,9 @@ use futures_util::stream::unfold;
 use tokio::select;
 
 use crate::error::{Error, Failure};
+use crate::events::Events;
 use crate::node::data::Who;
-use crate::request::{Events, OpenNode};
+use crate::request::OpenNode;
 use crate::session::Moment;
 use crate::session::retry::NodeEvent;
 use crate::two_phase::nodes::{

@@ -13,20 +13,27 @@ type Allowed = &'static [(&'static str, &'static [&'static str])];
 
 /// The library: recipes import the line and the hold, those import requests, and requests import the session.
 const LIBRARY: Allowed = &[
+    ("events", &[]),
     ("node", &[]),
     ("error", &["node"]),
-    ("session", &["error", "node"]),
+    ("session", &["error", "events", "node"]),
     ("blocking", &["session"]),
-    ("request", &["error", "node", "session"]),
-    ("hold", &["error", "node", "request", "session"]),
-    ("line", &["error", "hold", "node", "request", "session"]),
+    ("request", &["error", "events", "node", "session"]),
+    ("hold", &["error", "events", "node", "request", "session"]),
+    (
+        "line",
+        &["error", "events", "hold", "node", "request", "session"],
+    ),
     ("lock", RECIPE),
     ("election", RECIPE),
     ("barrier", RECIPE),
     ("queue", RECIPE),
     ("two_phase", RECIPE),
     ("cache", RECIPE),
-    ("state", &["cache", "error", "node", "request", "session"]),
+    (
+        "state",
+        &["cache", "error", "events", "node", "request", "session"],
+    ),
     (
         "inspect",
         &[
@@ -44,7 +51,9 @@ const LIBRARY: Allowed = &[
     ("fuzz", &["hold", "line", "node", "queue", "two_phase"]),
 ];
 
-const RECIPE: &[&str] = &["error", "hold", "line", "node", "request", "session"];
+const RECIPE: &[&str] = &[
+    "error", "events", "hold", "line", "node", "request", "session",
+];
 
 const WIRE: Allowed = &[
     ("jute", &[]),

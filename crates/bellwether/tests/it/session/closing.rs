@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use bellwether::blocking::Wait;
+use bellwether::election::CandidacyState;
 use bellwether::error::ConnectError;
-use bellwether::{Cache, Config, Election, Error, ErrorKind, Lock, Queue, connect};
+use bellwether::{Cache, Config, Election, ErrorKind, Lock, Queue, connect};
+use bellwether_testkit::TestServer;
 use futures_util::StreamExt;
 
 use crate::support::place::{Place, SESSION_TIMEOUT, soon};
 
 on_both_engines! {
     close_ends_the_session_whatever_there_is,
+    gentle_close_ends_what_waits,
     gentle_close_waits_for_what_is_held,
     gentle_close_gives_up_after_its_limit,
 }
@@ -43,16 +46,12 @@ async fn close_ends_the_session_whatever_there_is(place: Place) {
     assert!(session.state().is_ended());
     assert!(!guard.is_held() && !claim.is_held());
     soon(ended).await.unwrap();
-    let waited = soon(waits).await.unwrap();
     // Also if the servers report the deletion of its node before the end of the session.
-    assert_fails!(waited, ErrorKind::SessionEnded);
+    let waited = soon(waits).await.unwrap();
+    assert_fails!(waited, ErrorKind::NoSession(ConnectError::Closed));
     // The client is closed for good: no recipe opens another session.
     let refused = soon(lock.acquire()).await;
-    let is_closed = |source: &ConnectError| matches!(source, ConnectError::Closed);
-    assert!(
-        matches!(&refused, Err(Error { kind: ErrorKind::NoSession(source), .. }) if is_closed(source)),
-        "{refused:?}"
-    );
+    assert_fails!(refused, ErrorKind::NoSession(ConnectError::Closed));
     // A loop that retries transient errors ends here.
     assert!(!refused.unwrap_err().is_transient());
     // Background work ends.
@@ -62,6 +61,61 @@ async fn close_ends_the_session_whatever_there_is(place: Place) {
     assert!(rest.last().unwrap().is_err(), "{rest:?}");
     place.until_children("/lock", 0).await;
     drop((states, candidacy, tree));
+}
+
+async fn gentle_close_ends_what_waits(place: Place) {
+    let (holder, client) = (place.client().await, place.client().await);
+    let guard = Lock::new(&holder, "/lock").acquire().await.unwrap();
+    let leadership = Election::new(&holder, "/leader").campaign().await.unwrap();
+    let acquiring = tokio::spawn({
+        let lock = Lock::new(&client, "/lock");
+        async move { lock.acquire().await }
+    });
+    let standby = tokio::spawn(
+        Election::new(&client, "/leader")
+            .candidacy()
+            .collect::<Vec<_>>(),
+    );
+    let consuming = tokio::spawn(
+        Queue::<Vec<u8>>::new(&client, "/queue")
+            .consumer()
+            .collect::<Vec<_>>(),
+    );
+    for (directory, contenders) in [("/lock", 2), ("/leader", 2), ("/queue/line", 1)] {
+        place.until_children(directory, contenders).await;
+    }
+
+    // Nothing is held, so it does not use its limit up.
+    assert!(soon(client.close_gently(Duration::MAX)).await);
+    let waited = soon(acquiring).await.unwrap();
+    assert_fails!(waited, ErrorKind::NoSession(ConnectError::Closed));
+    let taken = soon(consuming).await.unwrap().pop().unwrap();
+    assert_fails!(taken, ErrorKind::NoSession(ConnectError::Closed));
+    let states = soon(standby).await.unwrap();
+    let Some(CandidacyState::Interrupted(error)) = states.last() else {
+        panic!("{states:?}");
+    };
+    assert!(
+        matches!(error.kind, ErrorKind::NoSession(ConnectError::Closed)),
+        "{error:?}"
+    );
+    assert!(guard.is_held() && leadership.is_held());
+    place.until_children("/lock", 1).await;
+}
+
+#[tokio::test]
+async fn gentle_close_without_servers_keeps_its_limit() {
+    let mut server = TestServer::start().await.unwrap();
+    // Longer than the test waits for anything.
+    let minute = Duration::from_secs(60);
+    let client = connect(server.connect_string())
+        .session_timeout(minute)
+        .await
+        .unwrap();
+    let guard = Lock::new(&client, "/lock").acquire().await.unwrap();
+    server.stop().await;
+    assert!(!soon(client.close_gently(Duration::from_millis(100))).await);
+    drop(guard);
 }
 
 async fn gentle_close_waits_for_what_is_held(place: Place) {
