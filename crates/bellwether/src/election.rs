@@ -102,7 +102,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
+    /// [`ErrorKind`]: `BadPath`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
     /// `SessionEnded`, `Disconnected`, `Full`, `Removed`, `Refused`.
     pub async fn campaign(&self) -> Result<Leadership, Error> {
         self.campaign_within(None).await
@@ -228,7 +228,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`, `Held`.
+    /// [`ErrorKind`]: `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`, `Held`.
     pub async fn clear_crash_mark(&self) -> Result<bool, Error> {
         call!("election.clear_crash_mark", self.path())
             .ask(self.wait_queue.clear_mark())
@@ -243,7 +243,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
     pub async fn leader(&self) -> Result<Option<Candidate>, Error> {
         call!("election.leader", self.path())
             .find(async { self.read(1).await.map(|leader| leader.into_iter().next()) })
@@ -258,7 +258,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
     pub async fn candidates(&self) -> Result<Vec<Candidate>, Error> {
         call!("election.candidates", self.path())
             .run(self.read(usize::MAX))
@@ -376,7 +376,7 @@ impl Leadership {
     /// # Errors
     ///
     /// [`ErrorKind::NotHeld`] if the leadership has ended: nothing was set; [`ErrorKind::TooLarge`] beyond 64 KiB; else
-    /// [`ErrorKind`](crate::ErrorKind): `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    /// [`ErrorKind`]: `LostWithSession`, `OutcomeUnknown`, `Refused`.
     pub async fn set_value(&self, value: impl Into<String>) -> Result<(), Error> {
         call!("election.set_value", self.hold.path())
             .of(&self.hold)

@@ -119,7 +119,7 @@ impl DoubleBarrier {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `BadSize`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
+    /// [`ErrorKind`]: `BadPath`, `BadSize`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
     /// `SessionEnded`, `Disconnected`, `Full`, `Removed`, `Refused`.
     pub async fn enter(&self) -> Result<BarrierGuard, Error> {
         self.enter_within(None).await
@@ -189,7 +189,7 @@ impl DoubleBarrier {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `BadSize`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `BadSize`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
     pub async fn members(&self) -> Result<Members, Error> {
         call!("double_barrier.members", self.path())
             .run(async {

@@ -49,7 +49,7 @@ pub(crate) const BARRIER: &str = "barrier";
 ///
 /// # Session loss
 ///
-/// A waiter whose session ends gets [`ErrorKind::SessionEnded`]; the barrier stays as it is.
+/// A waiter whose session ends gets [`ErrorKind::SessionEnded`](crate::ErrorKind::SessionEnded); the barrier stays as it is.
 ///
 /// # Example
 ///
@@ -199,7 +199,7 @@ impl Barrier {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TimedOut`] when the limit has passed; else as [`wait`](Self::wait).
+    /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when the limit has passed; else as [`wait`](Self::wait).
     pub async fn wait_timeout(&self, limit: Duration) -> Result<(), Error> {
         self.wait_within(Some(limit)).await
     }

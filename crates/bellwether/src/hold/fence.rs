@@ -219,7 +219,7 @@ impl<'a> FencedWrite<'a> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `Unsupported`, `TooManyEphemerals`, `NotHeld`, `LostWithSession`,
+    /// [`ErrorKind`]: `BadPath`, `TooLarge`, `Unsupported`, `TooManyEphemerals`, `NotHeld`, `LostWithSession`,
     /// `OutcomeUnknown`, `Refused`.
     pub async fn commit(self) -> Result<(), Error> {
         call!("hold.write", self.node.path()).run(self.send()).await

@@ -381,7 +381,7 @@ impl Hold {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `NotHeld`, `LostWithSession`, `Refused`: the hold has ended all the same, but perhaps before this
+    /// [`ErrorKind`]: `NotHeld`, `LostWithSession`, `Refused`: the hold has ended all the same, but perhaps before this
     /// call.
     pub async fn release(self) -> Result<(), Error> {
         let parting = self.clean_end();

@@ -153,7 +153,7 @@ impl Contention {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
     pub async fn line(&self) -> Result<Vec<QueueEntry>, Error> {
         call!("contention.line", self.path())
             .run(async {
@@ -375,7 +375,7 @@ impl Contention {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
     pub async fn last_broken(&self) -> Result<Option<Broken>, Error> {
         let read = async {
             let path = self.dir()?.child(BROKEN);
@@ -398,7 +398,7 @@ impl Contention {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
     pub async fn revoke(&self, node: &str, token: FencingToken) -> Result<bool, Error> {
         call!("contention.revoke", self.path())
             .ask(async {
@@ -417,7 +417,7 @@ impl Contention {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
     pub async fn break_hold(
         &self,
         node: &str,

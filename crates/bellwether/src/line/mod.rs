@@ -360,7 +360,7 @@ impl<G> Waiting<G> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `InUse`, `SessionEnded`, `Disconnected`, `Removed`, `Refused`.
+    /// [`ErrorKind`]: `InUse`, `SessionEnded`, `Disconnected`, `Removed`, `Refused`.
     pub async fn turn(mut self) -> Result<G, Error>
     where
         G: Guard,

@@ -100,7 +100,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
+    /// [`ErrorKind`]: `BadPath`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
     /// `SessionEnded`, `Disconnected`, `Full`, `Removed`, `Refused`.
     pub async fn acquire(&self) -> Result<LockGuard, Error> {
         self.acquire_within(None).await
@@ -229,7 +229,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`, `Held`.
+    /// [`ErrorKind`]: `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`, `Held`.
     pub async fn clear_crash_mark(&self) -> Result<bool, Error> {
         call!("lock.clear_crash_mark", self.path())
             .ask(self.wait_queue.clear_mark())

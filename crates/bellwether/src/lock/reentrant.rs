@@ -290,7 +290,7 @@ impl ReentrantGuard {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `NotHeld`, `LostWithSession`, `Refused`; only the last one reports.
+    /// [`ErrorKind`]: `NotHeld`, `LostWithSession`, `Refused`; only the last one reports.
     pub async fn release(self) -> Result<(), Error> {
         match Arc::into_inner(self.taken) {
             Some(taken) => taken.hold.release().await,

@@ -111,7 +111,7 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TimedOut`] when the limit has passed; else as [`read`](Self::read).
+    /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when the limit has passed; else as [`read`](Self::read).
     pub async fn read_timeout(&self, limit: Duration) -> Result<ReadGuard, Error> {
         self.read_within(Some(limit)).await
     }
@@ -136,7 +136,7 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TimedOut`] when the limit has passed; else as [`read`](Self::read).
+    /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when the limit has passed; else as [`read`](Self::read).
     pub async fn write_timeout(&self, limit: Duration) -> Result<WriteGuard, Error> {
         self.write_within(Some(limit)).await
     }

@@ -84,7 +84,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
+    /// [`ErrorKind`]: `BadPath`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
     /// `SessionEnded`, `Disconnected`, `Full`, `Removed`, `Refused`.
     pub async fn acquire(&self) -> Result<Permit, Error> {
         self.acquire_many(1).await
@@ -248,7 +248,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`, `InUse`.
+    /// [`ErrorKind`]: `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`, `InUse`.
     pub async fn limit(&self) -> Result<u32, Error> {
         call!("semaphore.limit", self.path())
             .run(async {
@@ -274,7 +274,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
     pub async fn set_limit(&self, limit: u32) -> Result<(), Error> {
         call!("semaphore.set_limit", self.path())
             .run(async {

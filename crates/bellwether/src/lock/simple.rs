@@ -83,7 +83,7 @@ impl SimpleLock {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `SessionEnded`, `Disconnected`,
+    /// [`ErrorKind`]: `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `SessionEnded`, `Disconnected`,
     /// `Removed`, `Refused`.
     pub async fn acquire(&self) -> Result<SimpleGuard, Error> {
         self.acquire_within(None).await

@@ -171,7 +171,7 @@ impl<O: Order, T: Payload> OrderedQueue<O, T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
+    /// [`ErrorKind`]: `BadPath`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
     /// `SessionEnded`, `Disconnected`, `Full`, `Refused`.
     ///
     /// # Cancel safety
@@ -298,7 +298,7 @@ impl<T: Payload> Queue<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `NotEncodable`, `InUse`, `SequenceUsedUp`, `TooManyEphemerals`,
+    /// [`ErrorKind`]: `BadPath`, `TooLarge`, `NotEncodable`, `InUse`, `SequenceUsedUp`, `TooManyEphemerals`,
     /// `NoSession`, `SessionEnded`, `Disconnected`, `Full`, `OutcomeUnknown`, `Refused`. Only after `OutcomeUnknown` the item may have
     /// been put.
     ///
@@ -332,7 +332,7 @@ impl<T: Payload> PriorityQueue<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `NotEncodable`, `InUse`, `SequenceUsedUp`, `TooManyEphemerals`,
+    /// [`ErrorKind`]: `BadPath`, `TooLarge`, `NotEncodable`, `InUse`, `SequenceUsedUp`, `TooManyEphemerals`,
     /// `NoSession`, `SessionEnded`, `Disconnected`, `Full`, `OutcomeUnknown`, `Refused`. Only after `OutcomeUnknown` the item may have
     /// been put.
     ///
@@ -372,7 +372,7 @@ impl<T: Payload> DelayQueue<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `NotEncodable`, `InUse`, `SequenceUsedUp`, `TooManyEphemerals`,
+    /// [`ErrorKind`]: `BadPath`, `TooLarge`, `NotEncodable`, `InUse`, `SequenceUsedUp`, `TooManyEphemerals`,
     /// `NoSession`, `SessionEnded`, `Disconnected`, `Full`, `OutcomeUnknown`, `Refused`. Only after `OutcomeUnknown` the item may have
     /// been put.
     ///
@@ -510,7 +510,7 @@ impl<T> Claim<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    /// [`ErrorKind`]: `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
     pub async fn ack(self) -> Result<(), Error> {
         call!("queue.ack", self.path())
             .of(&self)
@@ -527,7 +527,7 @@ impl<T> Claim<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    /// [`ErrorKind`]: `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
     pub async fn give_back(self, reason: &str) -> Result<(), Error> {
         call!("queue.give_back", self.path())
             .of(&self)
@@ -547,7 +547,7 @@ impl<T> Claim<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    /// [`ErrorKind`]: `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
     pub async fn give_back_after(self, delay: Duration, reason: &str) -> Result<(), Error> {
         call!("queue.give_back", self.path())
             .of(&self)
@@ -567,7 +567,7 @@ impl<T> Claim<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    /// [`ErrorKind`]: `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
     pub async fn give_back_uncounted(self, reason: &str) -> Result<(), Error> {
         call!("queue.give_back", self.path())
             .of(&self)
@@ -586,7 +586,7 @@ impl<T> Claim<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    /// [`ErrorKind`]: `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
     pub async fn reject(self, reason: &str) -> Result<(), Error> {
         call!("queue.reject", self.path())
             .of(&self)

@@ -206,7 +206,7 @@ impl<T: Payload> Tasks<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `NotEncodable`, `InUse`, `SequenceUsedUp`, `TooManyEphemerals`,
+    /// [`ErrorKind`]: `BadPath`, `TooLarge`, `NotEncodable`, `InUse`, `SequenceUsedUp`, `TooManyEphemerals`,
     /// `NoSession`, `SessionEnded`, `Disconnected`, `Full`, `OutcomeUnknown`, `Refused`; a name that cannot be that of a node is a bad
     /// path.
     ///
@@ -265,7 +265,7 @@ impl<T: Payload> Tasks<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
+    /// [`ErrorKind`]: `BadPath`, `InUse`, `TooLarge`, `TooManyEphemerals`, `SequenceUsedUp`, `NoSession`,
     /// `SessionEnded`, `Disconnected`, `Full`, `Refused`.
     ///
     /// # Cancel safety
@@ -341,7 +341,7 @@ impl<T> Task<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    /// [`ErrorKind`]: `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
     pub async fn done(self) -> Result<(), Error> {
         self.done_with(b"").await
     }
@@ -377,7 +377,7 @@ impl<T> Task<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    /// [`ErrorKind`]: `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
     pub async fn fail(self, reason: &str) -> Result<(), Error> {
         call!("tasks.fail", self.path())
             .of(&self)
@@ -397,7 +397,7 @@ impl<T> Task<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    /// [`ErrorKind`]: `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
     pub async fn give_back_uncounted(self, reason: &str) -> Result<(), Error> {
         call!("tasks.give_back", self.path())
             .of(&self)
@@ -416,7 +416,7 @@ impl<T> Task<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
+    /// [`ErrorKind`]: `TooLarge`, `NotHeld`, `LostWithSession`, `OutcomeUnknown`, `Refused`.
     pub async fn reject(self, reason: &str) -> Result<(), Error> {
         call!("tasks.reject", self.path())
             .of(&self)

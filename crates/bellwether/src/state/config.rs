@@ -119,7 +119,7 @@ impl<T: Payload + Send + 'static> Config<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `Unreadable`, `NoSession`, `Refused`.
     pub async fn get(&self) -> Result<Option<Entry<T>>, Error> {
         call!("config.get", self.path())
             .find(async {
@@ -139,7 +139,7 @@ impl<T: Payload + Send + 'static> Config<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `NotEncodable`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`,
+    /// [`ErrorKind`]: `BadPath`, `TooLarge`, `NotEncodable`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`,
     /// `Refused`. Only after `OutcomeUnknown` it may have been made.
     pub async fn set(&self, value: &T) -> Result<(), Error> {
         call!("config.set", self.path())
@@ -292,7 +292,7 @@ impl<T: Payload + Send + 'static> Config<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `Unreadable`, `NoSession`, `Refused`.
     pub async fn live(&self) -> Result<Live<Option<Entry<T>>>, Error>
     where
         T: Sync,
@@ -473,7 +473,7 @@ impl ConfigFolder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `Unreadable`, `NoSession`, `Refused`.
     pub async fn get(&self) -> Result<Entries, Error> {
         call!("config_folder.get", self.path())
             .run(async { Ok(self.read().await?.entries) })
@@ -489,7 +489,7 @@ impl ConfigFolder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`, `Refused`. Only after
+    /// [`ErrorKind`]: `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`, `Refused`. Only after
     /// `OutcomeUnknown` it may have been made.
     pub async fn update(&self, edit: impl Fn(&mut Entries)) -> Result<Entries, Error> {
         call!("config_folder.update", self.path())

@@ -119,7 +119,7 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `Unreadable`, `NoSession`, `Refused`.
     pub async fn get(&self) -> Result<i64, Error> {
         call!("counter.get", self.path())
             .run(async { Ok(self.read().await?.value) })
@@ -135,7 +135,7 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `OutOfRange`, `Unreadable`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`,
+    /// [`ErrorKind`]: `BadPath`, `OutOfRange`, `Unreadable`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`,
     /// `Refused`. Only after `OutcomeUnknown` it may have been made.
     pub async fn add(&self, by: i64) -> Result<i64, Error> {
         call!("counter.add", self.path())

@@ -95,7 +95,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `Refused`.
     pub async fn join(&self, data: impl Into<Vec<u8>>) -> Result<Membership, Error> {
         let name = format!("member-{}", OperationId::new());
         self.join_as(name, data).await
@@ -139,7 +139,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `NoSession`, `Refused`.
     pub async fn members(&self) -> Result<Roster, Error> {
         call!("group.members", self.path())
             .run(self.read_members())
@@ -186,7 +186,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `TooLarge`, `NoSession`, `Refused`.
     pub async fn live(&self) -> Result<Live<Roster>, Error> {
         call!("group.live", self.path())
             .run(async {

@@ -138,7 +138,7 @@ impl<T> Live<T> {
     ///
     /// # Errors
     ///
-    /// If the servers refuse to show it from now on, or the client is closed; the value stays stale. [`ErrorKind`](crate::ErrorKind):
+    /// If the servers refuse to show it from now on, or the client is closed; the value stays stale. [`ErrorKind`]:
     /// `BadPath`, `TooLarge`, `NoSession`, `Refused`.
     pub async fn changed(&mut self) -> Result<(), Error> {
         let changed = self.values.changed().await;

@@ -132,7 +132,7 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `Refused`, `NameTaken`.
+    /// [`ErrorKind`]: `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `Refused`, `NameTaken`.
     pub async fn register(
         &self,
         name: impl Into<String>,
@@ -153,7 +153,7 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `Refused`.
     pub async fn register_when_free(
         &self,
         name: &str,
@@ -196,7 +196,7 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`, `Refused`, `NameTaken`.
+    /// [`ErrorKind`]: `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`, `Refused`, `NameTaken`.
     pub async fn register_lasting(
         &self,
         name: &str,
@@ -221,7 +221,7 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`, `Refused`.
     pub async fn remove(&self, name: &str) -> Result<bool, Error> {
         call!("names.remove", self.path())
             .ask(async { Ok(self.node(name)?.delete().await?) })
@@ -237,7 +237,7 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`, `Refused`.
     pub async fn unique(&self, prefix: &str, data: impl Into<Vec<u8>>) -> Result<String, Error> {
         call!("names.unique", self.path())
             .run(self.create_unique(prefix, data.into()))
@@ -282,7 +282,7 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `NoSession`, `Refused`.
     pub async fn resolve(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         call!("names.resolve", self.path())
             .find(async {
@@ -300,7 +300,7 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `NoSession`, `Refused`.
     pub async fn list(&self) -> Result<Vec<String>, Error> {
         call!("names.list", self.path())
             .run(async {
@@ -329,7 +329,7 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `TooLarge`, `NoSession`, `Refused`.
     pub async fn live(&self) -> Result<Live<Roster>, Error> {
         call!("names.live", self.path())
             .run(async { Ok(self.group().live().await?) })
@@ -349,7 +349,7 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `Refused`.
     pub async fn announce(&self, service: &str, instance: &Instance) -> Result<Membership, Error> {
         call!("names.announce", self.path())
             .run(async {
@@ -367,7 +367,7 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `NoSession`, `Refused`.
     pub async fn instances(&self, service: &str) -> Result<BTreeMap<String, Instance>, Error> {
         call!("names.instances", self.path())
             .run(async { Ok(instances_in(self.service(service)?.members().await?)) })
@@ -382,7 +382,7 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `TooLarge`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `TooLarge`, `NoSession`, `Refused`.
     pub async fn live_instances(
         &self,
         service: &str,

@@ -239,7 +239,7 @@ impl TwoPhase {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `BadSize`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `BadSize`, `TooLarge`, `TooManyEphemerals`, `NoSession`, `OutcomeUnknown`, `Refused`.
     /// Only after `OutcomeUnknown` it may have begun.
     pub async fn begin<S: Into<String>>(
         &self,
@@ -353,7 +353,7 @@ impl TwoPhase {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `NoSession`, `Refused`.
     pub async fn list(&self) -> Result<Vec<Status>, Error> {
         call!("transaction.list", self.dir.path())
             .run(async {
@@ -386,7 +386,7 @@ impl TwoPhase {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `NoSession`, `Refused`.
     pub async fn in_doubt(&self) -> Result<Vec<Status>, Error> {
         let mut all = self.list().await?;
         all.retain(|status| status.decision.is_none());

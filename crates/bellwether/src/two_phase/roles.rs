@@ -101,7 +101,7 @@ impl Participation {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`. It may have voted; call again to
+    /// [`ErrorKind`]: `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`. It may have voted; call again to
     /// know.
     pub async fn vote(&mut self, vote: Vote) -> Result<&Ballot, Error> {
         call!("transaction.vote", self.transaction.place().path())
@@ -126,7 +126,7 @@ impl Participation {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `TooManyEphemerals`.
+    /// [`ErrorKind`]: `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `TooManyEphemerals`.
     pub async fn decision(&mut self) -> Result<Decision, Error> {
         call!("transaction.decision", self.transaction.place().path())
             .run_to(
@@ -158,7 +158,7 @@ impl Participation {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Undecided`] while there is no decision; else [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`,
+    /// [`ErrorKind::Undecided`] while there is no decision; else [`ErrorKind`]: `BadPath`, `Unreadable`, `NotFound`,
     /// `NoSession`, `Refused`.
     pub async fn applied(self) -> Result<(), Error> {
         call!("transaction.applied", self.transaction.place().path())
@@ -359,7 +359,7 @@ impl Coordinator {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `TooManyEphemerals`.
+    /// [`ErrorKind`]: `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `TooManyEphemerals`.
     pub async fn decide(&mut self) -> Result<Decision, Error> {
         call!("transaction.decide", self.place().path())
             .run_to(

@@ -67,7 +67,7 @@ impl Invitation {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `NotASite`, `TooManyEphemerals`,
+    /// [`ErrorKind`]: `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `NotASite`, `TooManyEphemerals`,
     /// `Undecided`, `Handler`. The invitation is repeated when this one is dropped.
     pub async fn participate<P: Participant>(
         &self,

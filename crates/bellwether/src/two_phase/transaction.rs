@@ -56,7 +56,7 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`.
     pub async fn status(&self) -> Result<Status, Error> {
         call!("transaction.status", self.place.path())
             .run(async {
@@ -84,7 +84,7 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotASite`] if it was begun without this site; else [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`,
+    /// [`ErrorKind::NotASite`] if it was begun without this site; else [`ErrorKind`]: `BadPath`, `Unreadable`,
     /// `NotFound`, `NoSession`, `Refused`, `TooManyEphemerals`.
     pub async fn join(&self, site: &str) -> Result<Participation, Error> {
         call!("transaction.join", self.place.path())
@@ -101,7 +101,7 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `NotASite`, `TooManyEphemerals`,
+    /// [`ErrorKind`]: `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `NotASite`, `TooManyEphemerals`,
     /// `Undecided`, `Handler`.
     pub async fn participate<P: Participant>(
         &self,
@@ -124,7 +124,7 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `TooManyEphemerals`.
+    /// [`ErrorKind`]: `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `TooManyEphemerals`.
     pub async fn coordinate(&self) -> Result<Coordinator, Error> {
         call!("transaction.coordinate", self.place.path())
             .run(async {
@@ -147,7 +147,7 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`.
     pub async fn decision(&self) -> Result<Decision, Error> {
         self.decision_within(None).await
     }
@@ -185,7 +185,7 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `NotASite`. It may have voted; call
+    /// [`ErrorKind`]: `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `NotASite`. It may have voted; call
     /// again to know.
     pub async fn vote(&self, site: &str, vote: Vote) -> Result<Ballot, Error> {
         call!("transaction.vote", self.place.path())
@@ -205,7 +205,7 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Undecided`] while there is no decision; else [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`,
+    /// [`ErrorKind::Undecided`] while there is no decision; else [`ErrorKind`]: `BadPath`, `Unreadable`, `NotFound`,
     /// `NoSession`, `Refused`, `NotASite`.
     pub async fn applied(&self, site: &str) -> Result<(), Error> {
         call!("transaction.applied", self.place.path())
@@ -486,7 +486,7 @@ impl TwoPhase {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`.
     pub async fn clean_up(&self, older_than: Duration) -> Result<Vec<String>, Error> {
         call!("transaction.clean_up", self.dir.path())
             .run(async {
@@ -523,7 +523,7 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotDone`] while a site is not done; else [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`,
+    /// [`ErrorKind::NotDone`] while a site is not done; else [`ErrorKind`]: `BadPath`, `Unreadable`, `NotFound`,
     /// `NoSession`, `Refused`.
     pub async fn forget(&self) -> Result<(), Error> {
         call!("transaction.forget", self.place().path())
@@ -568,7 +568,7 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `TooManyEphemerals`.
+    /// [`ErrorKind`]: `BadPath`, `Unreadable`, `NotFound`, `NoSession`, `Refused`, `TooManyEphemerals`.
     pub async fn forget_by_force(&self) -> Result<Decision, Error> {
         call!("transaction.forget_by_force", self.place().path())
             .run_to(self.remove_by_force(), Decision::outcome)

@@ -26,7 +26,7 @@ pub(super) async fn run(mut worker: Worker, held: Held, client: &Client) {
 ///
 /// # Errors
 ///
-/// If the hold was not granted. [`ErrorKind::SessionEnded`] means that the session of the client has ended.
+/// If the hold was not granted. [`ErrorKind::SessionEnded`](bellwether::ErrorKind::SessionEnded) means that the session of the client has ended.
 pub async fn hold_once(
     worker: &mut Worker,
     held: Held,

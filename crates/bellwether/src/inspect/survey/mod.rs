@@ -253,7 +253,7 @@ impl Survey {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`](crate::ErrorKind): `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
+    /// [`ErrorKind`]: `BadPath`, `NoSession`, `SessionEnded`, `Disconnected`, `Refused`.
     pub async fn look(&self) -> Result<Overview, Error> {
         call!("survey.look", self.path()).run(self.explore()).await
     }
