@@ -145,7 +145,7 @@ fn command_span(name: &str) -> Span {
 fn has_spans(args: &Args) -> bool {
     let makes_none = matches!(
         args.command,
-        Command::CompletePaths(_)
+        Command::Complete(_)
             | Command::Completions(_)
             | Command::Demo(_)
             | Command::Local(_)
