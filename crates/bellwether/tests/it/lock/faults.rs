@@ -165,7 +165,11 @@ async fn t05_server_that_may_lag_is_asked_to_catch_up_first(place: Place) {
     let guard = soon(lock.acquire()).await.unwrap();
     lost.happened().await.unwrap();
     let asked = asked.lock().unwrap().clone();
-    assert!(asked.ends_with(&[Op::Sync, Op::GetChildren]), "{asked:?}");
+    // Behind the list of the lost packet, and ahead of the cleaner, which looks for a late node.
+    assert!(
+        asked[1..].starts_with(&[Op::Sync, Op::GetChildren]),
+        "{asked:?}"
+    );
     guard.release().await.unwrap();
 }
 
