@@ -26,6 +26,8 @@ pub(crate) use room::{DiskRoom, DiskState};
 pub use snapshot::{SnapshotError, SnapshotNode, SnapshotReader};
 pub(crate) use store::{OpenStore, Store};
 pub(crate) use timed::TimedLog;
+#[cfg(test)]
+pub(crate) use timed::tests::SlowLog;
 #[cfg(feature = "simulation")]
 pub(crate) use {snapshot::snapshotter::SnapshotWork, store::open_without_thread};
 

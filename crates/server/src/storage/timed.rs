@@ -52,7 +52,7 @@ impl Log for TimedLog {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use tracing::span::{Attributes, Id, Record};
@@ -60,10 +60,10 @@ mod tests {
 
     use super::*;
 
-    /// A slow disk.
-    struct Slow(Duration);
+    /// A disk whose fsync takes this long.
+    pub(crate) struct SlowLog(pub(crate) Duration);
 
-    impl Log for Slow {
+    impl Log for SlowLog {
         fn append(&mut self, _: &Txn, _: u64) -> io::Result<()> {
             Ok(())
         }
@@ -106,7 +106,7 @@ mod tests {
         let warnings = Arc::<AtomicUsize>::default();
         let meters = Arc::<Meters>::default();
         let sync = |takes, warn_after| {
-            let log = Box::new(Slow(Duration::from_millis(takes)));
+            let log = Box::new(SlowLog(Duration::from_millis(takes)));
             let warn_after = Duration::from_millis(warn_after);
             let mut log = TimedLog::new(log, meters.clone(), warn_after);
             log.sync(&Tree::fresh(), 3).unwrap();

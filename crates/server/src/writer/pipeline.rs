@@ -301,7 +301,7 @@ mod tests {
     use crate::client::Connections;
     use crate::config::Config;
     use crate::server::core::Core;
-    use crate::tree::txn::Txn;
+    use crate::storage::SlowLog;
     use crate::writer::Rules;
 
     /// Numbers of writes in the groups that are made of `count` such requests.
@@ -324,21 +324,6 @@ mod tests {
             sizes.push(group.decided.len());
         }
         sizes
-    }
-
-    /// A disk whose fsync takes this long.
-    struct SlowLog(Duration);
-
-    impl Log for SlowLog {
-        fn append(&mut self, _: &Txn, _: u64) -> io::Result<()> {
-            Ok(())
-        }
-
-        #[expect(clippy::disallowed_methods, reason = "a disk that is slow")]
-        fn sync(&mut self, _: &Tree, _: usize) -> io::Result<()> {
-            std::thread::sleep(self.0);
-            Ok(())
-        }
     }
 
     /// Keeps what is published.

@@ -1,12 +1,13 @@
 //! The audit log: what is in it, and what never is.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bellwether_server::{Config, Server};
 use bellwether_testkit::raw::four_letter_word;
 use bellwether_testkit::{CrashDisk, RawClient, Request, TestServer};
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::{ok, refusal, until};
 
@@ -17,15 +18,20 @@ fn lines(path: &Path) -> Vec<Value> {
         .collect()
 }
 
-#[tokio::test]
-async fn writes_sessions_failures_and_changes_by_words_are_in_it() {
-    let folder = tempfile::tempdir().unwrap();
+/// A server with an audit log.
+async fn audited(folder: &TempDir) -> (Server, PathBuf) {
     let path = folder.path().join("audit.log");
     let config = Config {
         audit_log: Some(path.clone()),
         ..TestServer::config()
     };
-    let server = Server::start(config).await.unwrap();
+    (Server::start(config).await.unwrap(), path)
+}
+
+#[tokio::test]
+async fn writes_sessions_failures_and_changes_by_words_are_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, path) = audited(&folder).await;
     let address = server.addresses()[0];
     let mut client = RawClient::connect(address).await.unwrap();
     ok(&mut client, Request::auth_digest("alice:open sesame")).await;
@@ -106,12 +112,7 @@ async fn writes_sessions_failures_and_changes_by_words_are_in_it() {
 #[tokio::test]
 async fn a_session_that_is_resumed_is_in_it_and_so_is_an_attempt() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("audit.log");
-    let config = Config {
-        audit_log: Some(path.clone()),
-        ..TestServer::config()
-    };
-    let server = Server::start(config).await.unwrap();
+    let (server, path) = audited(&folder).await;
     let address = server.addresses()[0];
     let client = RawClient::connect(address).await.unwrap();
     let session = client.session_id();
@@ -198,12 +199,7 @@ async fn writes_that_are_refused_for_a_shortage_are_in_it() {
 async fn each_write_has_one_line_of_the_length_that_is_documented() {
     const WRITES: usize = 300;
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("audit.log");
-    let config = Config {
-        audit_log: Some(path.clone()),
-        ..TestServer::config()
-    };
-    let server = Server::start(config).await.unwrap();
+    let (server, path) = audited(&folder).await;
     let mut client = RawClient::connect(server.addresses()[0]).await.unwrap();
     let all: Vec<_> = (0..WRITES)
         .map(|number| match number % 3 {
