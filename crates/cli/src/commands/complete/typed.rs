@@ -59,6 +59,7 @@ impl<'a> Typed<'a> {
                 // What stood before it were paths, as in `lock A B -- COMMAND`.
                 (is_behind_dashes, job) = (true, job.map(|_| index + 1));
             } else if job.is_some() {
+                // A word of the job's own.
             } else if !is_behind_dashes && is_option(word) {
                 pending = typed.note_option(word);
             } else if let Some(below) = typed.command.find_subcommand(word) {

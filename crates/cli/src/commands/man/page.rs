@@ -166,15 +166,12 @@ fn section<'a>(page: &mut Roff, heading: &str, args: impl Iterator<Item = &'a Ar
 
 /// `-w, --wait TIME`.
 fn tag(arg: &Arg) -> Vec<Inline> {
-    let names: Vec<_> = arg.get_value_names().unwrap_or_default().to_vec();
-    let value = names.iter().map(|name| name.as_str()).collect::<Vec<_>>();
-    let value = value.join(" ");
+    let names = arg.get_value_names().unwrap_or_default();
+    let value = match names.is_empty() {
+        true => arg.get_id().to_string().to_uppercase(),
+        false => names.join(" "),
+    };
     if arg.is_positional() {
-        let value = if value.is_empty() {
-            arg.get_id().to_string().to_uppercase()
-        } else {
-            value
-        };
         return vec![italic(value)];
     }
     let short = arg.get_short().map(|short| format!("-{short}"));
@@ -182,11 +179,6 @@ fn tag(arg: &Arg) -> Vec<Inline> {
     let spelled: Vec<_> = short.into_iter().chain(long).collect();
     let mut tag = vec![bold(spelled.join(", "))];
     if arg.get_action().takes_values() {
-        let value = if value.is_empty() {
-            arg.get_id().to_string().to_uppercase()
-        } else {
-            value
-        };
         tag.extend([roman(" "), italic(value)]);
     }
     tag
