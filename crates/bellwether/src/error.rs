@@ -93,7 +93,8 @@ pub enum ErrorKind {
     /// The session has as many ephemeral nodes as the servers can remove at its end. Nothing was created. Release some, or use another
     /// session.
     TooManyEphemerals { bytes: usize },
-    /// The session has ended, and no new session could be opened yet. Nothing was sent. The client keeps trying; call again later.
+    /// There is no session: none could be opened yet, and the client keeps trying; or the client is closed, which also ends calls that
+    /// wait. Nothing has taken effect. Call again later, unless the client is closed.
     NoSession(ConnectError),
     /// The session ended, and with it the place in line and every guard of that session. Call again: the client opens a new session.
     SessionEnded,

@@ -360,7 +360,7 @@ impl<G> Waiting<G> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind`]: `InUse`, `SessionEnded`, `Disconnected`, `Removed`, `Refused`.
+    /// [`ErrorKind`]: `InUse`, `NoSession`, `SessionEnded`, `Disconnected`, `Removed`, `Refused`.
     pub async fn turn(mut self) -> Result<G, Error>
     where
         G: Guard,
