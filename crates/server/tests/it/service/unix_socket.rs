@@ -205,7 +205,7 @@ async fn other_users_are_refused_before_a_byte_is_read() {
     }
 }
 
-/// Words that reveal addresses and paths are for those who run the server, and for others only if they are listed.
+/// Root and the user of the server may send words that reveal addresses and paths. Other users may, if the words are listed.
 #[tokio::test]
 async fn user_of_the_server_needs_no_list_of_words_and_other_users_do() {
     let scene = Scene::new();
